@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -80,3 +81,39 @@ def passes_without(experiment: Experiment, table: Table, column: str) -> bool:
 
 def higher(column: str, by: float) -> Corruption:
     return lambda table: table.replaced(**{column: table[column] + by})
+
+
+def changed(column: str, change: Callable, **where: Any) -> Corruption:
+    """Other values in the rows where each of these columns is that number or word, or passes."""
+
+    def corrupt(table: Table) -> Table:
+        rows = np.full(len(table), True)
+        for key, wanted in where.items():
+            rows &= wanted(table[key]) if callable(wanted) else _equal(table[key], wanted)
+        assert rows.any()
+        new = np.asarray(change(table[column][rows]))
+        # Words may be longer than those that were there.
+        values = table[column].astype(np.result_type(table[column], new))
+        values[rows] = new
+        return table.replaced(**{column: values})
+
+    return corrupt
+
+
+def _equal(values: np.ndarray, wanted: float | str) -> np.ndarray:
+    """To the rounding of a number that was computed."""
+    word = isinstance(wanted, str)
+    return values == wanted if word else np.isclose(values, wanted, rtol=1e-9, atol=0.0)
+
+
+def scaled(column: str, factor: float, **where: Any) -> Corruption:
+    return changed(column, lambda values: factor * values, **where)
+
+
+def several(*corruptions: Corruption) -> Corruption:
+    def corrupt(table: Table) -> Table:
+        for one in corruptions:
+            table = one(table)
+        return table
+
+    return corrupt

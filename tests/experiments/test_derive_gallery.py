@@ -5,7 +5,7 @@ import pytest
 
 from flowbias.experiments.beyond.derive_gallery import EXPERIMENT, WITH_POTENTIAL, WITHOUT
 from tests.experiments.conformance import Conformance
-from tests.experiments.judging import smoke_table
+from tests.experiments.judging import changed, smoke_table
 
 NONE, WARPED = "no potential of the predictor alone", "mirror flow after a time warp"
 
@@ -15,27 +15,14 @@ def table():
     return smoke_table(EXPERIMENT)
 
 
-def _changed(column, key, change):
-    def corrupt(table):
-        rows = table["example"] == key
-        assert rows.any()
-        values = table[column].copy()
-        if values.dtype.kind == "U":
-            values = values.astype("U200")
-        values[rows] = change(values[rows])
-        return table.replaced(**{column: values})
-
-    return corrupt
-
-
 CORRUPTIONS = [
-    ({"potentials-exist"}, _changed("verdict", "squares", lambda _: NONE)),
-    ({"no-potential"}, _changed("verdict", "two-neurons", lambda _: WARPED)),
-    ({"no-potential"}, _changed("warp_residual", "two-neurons", lambda _: 1e-8)),
-    ({"reasons"}, _changed("reason", "cubes", lambda _: "")),
-    ({"as-printed"}, _changed("exact", "cubes", lambda v: (1.0 + 1e-6) * v)),
-    ({"as-printed"}, _changed("value", "cubes", lambda v: 1.01 * v)),
-    ({"convex"}, _changed("value", "exponential", lambda v: -v)),
+    ({"potentials-exist"}, changed("verdict", lambda _: NONE, example="squares")),
+    ({"no-potential"}, changed("verdict", lambda _: WARPED, example="two-neurons")),
+    ({"no-potential"}, changed("warp_residual", lambda _: 1e-8, example="two-neurons")),
+    ({"reasons"}, changed("reason", lambda _: "", example="cubes")),
+    ({"as-printed"}, changed("exact", lambda v: (1.0 + 1e-6) * v, example="cubes")),
+    ({"as-printed"}, changed("value", lambda v: 1.01 * v, example="cubes")),
+    ({"convex"}, changed("value", lambda v: -v, example="exponential")),
 ]
 
 

@@ -4,25 +4,16 @@ import numpy as np
 
 from flowbias.experiments.beyond.descent_steps import EXPERIMENT, SHARES
 from tests.experiments.conformance import Conformance
-from tests.experiments.judging import Corruption, higher, smoke_table
+from tests.experiments.judging import Corruption, higher, scaled, smoke_table
 
 
 def at_end(samples: int, factor: float) -> Corruption:
     """Errors of the longest step times a factor."""
-
-    def corrupt(table):
-        rows = (table["samples"] == samples) & (table["share"] == SHARES[-1])
-        return table.replaced(error=np.where(rows, factor * table["error"], table["error"]))
-
-    return corrupt
+    return scaled("error", factor, samples=samples, share=SHARES[-1])
 
 
 def certificate_lost(table):
     return table.replaced(certified=np.where(table["share"] == SHARES[2], 0.0, table["certified"]))
-
-
-def scaled(column: str, factor: float) -> Corruption:
-    return lambda table: table.replaced(**{column: factor * table[column]})
 
 
 def spread_evenly(table):

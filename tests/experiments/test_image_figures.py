@@ -25,12 +25,14 @@ from flowbias.kernels import linearized_flow  # noqa: E402
 from flowbias.nets import mlp  # noqa: E402
 from tests.experiments.judging import (  # noqa: E402
     alone_in,
+    changed,
     failing,
     mostly_nan,
     named,
     names_of,
     passes_without,
     recorded,
+    several,
 )
 
 FIGURES = {"6c": fig06c.EXPERIMENT, "6d": cifar10.EXPERIMENT, "8": cifar10.TRAINING_CURVES}
@@ -64,21 +66,6 @@ def _smoke(experiment):
     return Table.stack(rows_of(task, experiment.compute(task)) for task in tasks)
 
 
-def _changed(column, change, part, **where):
-    """The table with change(values) in the rows of a part where (column: predicate) hold."""
-
-    def corrupt(table):
-        rows = table["part"] == part
-        for key, holds in where.items():
-            rows &= holds(table[key])
-        assert rows.any()
-        values = table[column].copy()
-        values[rows] = change(values[rows])
-        return table.replaced(**{column: values})
-
-    return corrupt
-
-
 def _is(value):
     return lambda column: column == value
 
@@ -91,46 +78,37 @@ def _large(column):
     return column >= 50.0
 
 
-def _every(*corruptions):
-    def corrupt(table):
-        for one in corruptions:
-            table = one(table)
-        return table
-
-    return corrupt
-
-
 def _set(value):
     return lambda values: np.full(len(values), value)
 
 
 def _levels(small, middle, large):
     """Errors of Figure 6(c) as a step; the last layer as good as large starts, no kernel is."""
-    return _every(
-        _changed("error", _set(small), "network", scale=_small),
-        _changed("error", _set(middle), "network", scale=lambda a: (a > 2.0) & (a < 50.0)),
-        _changed("error", _set(large), "network", scale=_large),
-        _changed("error", _set(large), "last-layer"),
-        _changed("error", _set(0.9), "linearized"),
+    return several(
+        changed("error", _set(small), part="network", scale=_small),
+        changed("error", _set(middle), part="network", scale=lambda a: (a > 2.0) & (a < 50.0)),
+        changed("error", _set(large), part="network", scale=_large),
+        changed("error", _set(large), part="last-layer"),
+        changed("error", _set(0.9), part="linearized"),
     )
 
 
 CORRUPTIONS = {
     "6c": [
-        ({"all-fit"}, _changed("accuracy", _set(0.999), "network", scale=_is(2.0))),
-        ({"all-fit"}, _changed("loss", _set(0.06), "network", scale=_is(2.0))),
+        ({"all-fit"}, changed("accuracy", _set(0.999), part="network", scale=_is(2.0))),
+        ({"all-fit"}, changed("loss", _set(0.06), part="network", scale=_is(2.0))),
         (
             {"plateau-small"},
-            _every(
-                _levels(0.1, 0.2, 0.2), _changed("error", _set(0.03), "network", scale=_is(0.3))
+            several(
+                _levels(0.1, 0.2, 0.2), changed("error", _set(0.03), part="network", scale=_is(0.3))
             ),
         ),
         (
             {"plateau-large"},
-            _every(
+            several(
                 _levels(0.1, 0.2, 0.2),
-                _changed("error", _set(0.3), "network", scale=_is(100.0)),
-                _changed("error", _set(0.25), "last-layer"),
+                changed("error", _set(0.3), part="network", scale=_is(100.0)),
+                changed("error", _set(0.25), part="last-layer"),
             ),
         ),
         ({"large-starts-generalize-worse"}, _levels(0.10, 0.14, 0.14)),
@@ -139,45 +117,61 @@ CORRUPTIONS = {
             {"large-starts-generalize-worse", "order", "transition", "standard-start-is-outside"},
             _levels(0.0, 0.0, 0.0),
         ),
-        ({"order"}, _every(_levels(0.1, 0.2, 0.2), _changed("error", _set(0.16), "last-layer"))),
-        ({"linearized-errs-more"}, _changed("error", _set(0.0), "linearized", scale=_is(1.0))),
-        ({"large-starts-are-random-features"}, _changed("error", _set(0.6), "last-layer")),
+        (
+            {"order"},
+            several(_levels(0.1, 0.2, 0.2), changed("error", _set(0.16), part="last-layer")),
+        ),
+        ({"linearized-errs-more"}, changed("error", _set(0.0), part="linearized", scale=_is(1.0))),
+        ({"large-starts-are-random-features"}, changed("error", _set(0.6), part="last-layer")),
         (
             {"transition"},
-            _every(
-                _levels(0.1, 0.11, 0.2), _changed("error", _set(0.19), "network", scale=_is(4.0))
+            several(
+                _levels(0.1, 0.11, 0.2),
+                changed("error", _set(0.19), part="network", scale=_is(4.0)),
             ),
         ),
         (
             {"standard-start-is-outside"},
-            _every(
-                _levels(0.1, 0.2, 0.2), _changed("error", _set(0.14), "network", scale=_is(1.0))
+            several(
+                _levels(0.1, 0.2, 0.2), changed("error", _set(0.14), part="network", scale=_is(1.0))
             ),
         ),
-        ({"large-starts-hardly-move"}, _changed("movement", _set(0.5), "network", scale=_large)),
-        ({"twin-interpolates"}, _changed("residual", _set(1e-3), "twin")),
+        (
+            {"large-starts-hardly-move"},
+            changed("movement", _set(0.5), part="network", scale=_large),
+        ),
+        ({"twin-interpolates"}, changed("residual", _set(1e-3), part="twin")),
         (
             {"twin-learns-from-small-starts"},
-            _changed("error", lambda e: 1.2 * e, "twin", scale=_is(0.3)),
+            changed("error", lambda e: 1.2 * e, part="twin", scale=_is(0.3)),
         ),
         (
             {"twin-drowns-in-large-starts"},
-            _changed("error", _set(0.75), "twin", scale=_is(100.0)),
+            changed("error", _set(0.75), part="twin", scale=_is(100.0)),
         ),
     ],
     "6d": [
-        ({"all-fit"}, _changed("train_error", _set(0.01), "network", scale=_is(2.0))),
-        ({"all-fit"}, _changed("train_error", _set(0.0), "last-layer")),
-        ({"transition"}, _changed("error", lambda e: e + 0.4, "network", scale=_is(0.8))),
-        ({"standard-start-is-outside"}, _changed("error", _set(0.3), "network", scale=_is(1.0))),
-        ({"last-layer-is-worse"}, _changed("error", _set(0.0), "last-layer")),
-        ({"large-starts-hardly-move"}, _changed("movement", _set(9.0), "network", scale=_is(2.0))),
+        ({"all-fit"}, changed("train_error", _set(0.01), part="network", scale=_is(2.0))),
+        ({"all-fit"}, changed("train_error", _set(0.0), part="last-layer")),
+        ({"transition"}, changed("error", lambda e: e + 0.4, part="network", scale=_is(0.8))),
+        (
+            {"standard-start-is-outside"},
+            changed("error", _set(0.3), part="network", scale=_is(1.0)),
+        ),
+        ({"last-layer-is-worse"}, changed("error", _set(0.0), part="last-layer")),
+        (
+            {"large-starts-hardly-move"},
+            changed("movement", _set(9.0), part="network", scale=_is(2.0)),
+        ),
     ],
     "8": [
-        ({"all-fit"}, _changed("train_error", lambda e: np.maximum(e, 0.01), "curve")),
-        ({"small-starts-are-slow"}, _changed("epoch", lambda e: e / 8, "curve", scale=_is(0.8))),
-        ({"large-starts-end-higher"}, _changed("error", _set(0.0), "curve", scale=_is(2.0))),
-        ({"start-knows-nothing"}, _changed("train_error", _set(0.55), "curve", epoch=_is(0.0))),
+        ({"all-fit"}, changed("train_error", lambda e: np.maximum(e, 0.01), part="curve")),
+        (
+            {"small-starts-are-slow"},
+            changed("epoch", lambda e: e / 8, part="curve", scale=_is(0.8)),
+        ),
+        ({"large-starts-end-higher"}, changed("error", _set(0.0), part="curve", scale=_is(2.0))),
+        ({"start-knows-nothing"}, changed("train_error", _set(0.55), part="curve", epoch=_is(0.0))),
     ],
 }
 CASES = [(key, names, corrupt) for key, rows in CORRUPTIONS.items() for names, corrupt in rows]

@@ -12,19 +12,7 @@ from flowbias.experiments.min import fig01, fig02, fig03, fig07
 from flowbias.experiments.table import Table
 from flowbias.ground.arguments import InputError
 from tests.experiments.conformance import Conformance
-from tests.experiments.judging import Corruption, failing, higher, smoke_table
-
-
-def scaled(column: str, factor: float, **where: float | str) -> Corruption:
-    """The column multiplied, in the rows with these values."""
-
-    def corrupt(table: Table) -> Table:
-        chosen = np.full(len(table), True)
-        for key, value in where.items():
-            chosen &= table[key] == value
-        return table.replaced(**{column: np.where(chosen, factor * table[column], table[column])})
-
-    return corrupt
+from tests.experiments.judging import Corruption, failing, higher, scaled, several, smoke_table
 
 
 def exchanged(column: str, key: str, first: float | str, second: float | str) -> Corruption:
@@ -172,15 +160,6 @@ def test_fig07_is_drawn_with_the_papers_runs_the_bound_and_the_law(fig07_table):
 @pytest.fixture(scope="module")
 def fig02_table() -> Table:
     return smoke_table(fig02.EXPERIMENT)
-
-
-def several(*corruptions: Corruption) -> Corruption:
-    def corrupt(table: Table) -> Table:
-        for one in corruptions:
-            table = one(table)
-        return table
-
-    return corrupt
 
 
 def loss_to_the_power(power: float, width: int) -> Corruption:

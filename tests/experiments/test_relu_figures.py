@@ -21,74 +21,51 @@ from flowbias.experiments.woodworth.circle_networks import (
 from flowbias.experiments.woodworth.fig06ab import default_level
 from flowbias.experiments.woodworth.fig07 import GRID, POINTS, RANGE, VALUES
 from tests.experiments.conformance import Conformance
-
-
-def _changed(column, change, **where):
-    """Other values in the rows with these settings: change(values, rows)."""
-
-    def corrupt(table):
-        rows = np.full(len(table), True)
-        for key, value in where.items():
-            rows &= table[key] == value if isinstance(value, str) else np.isclose(table[key], value)
-        values = table[column].copy()
-        values[rows] = change(values[rows])
-        return table.replaced(**{column: values})
-
-    return corrupt
-
-
-def _in_turn(*corruptions):
-    def corrupt(table):
-        for change in corruptions:
-            table = change(table)
-        return table
-
-    return corrupt
-
+from tests.experiments.judging import changed, several
 
 # --- circle: scale ------------------------------------------------------------------------------
 
 
 SCALES = [
-    ({"trained-to-zero"}, _changed("train_rmse", lambda v: v + 0.02, depth=3)),
+    ({"trained-to-zero"}, changed("train_rmse", lambda v: v + 0.02, depth=3)),
     (
         {"small-starts-generalize"},
-        _changed("rmse", lambda v: 10.0 * v, depth=2, log10_level=-3.0),
+        changed("rmse", lambda v: 10.0 * v, depth=2, log10_level=-3.0),
     ),
     (
         {"error-plateau-in-the-kernel-regime"},
-        _changed("rmse", lambda v: 1.2 * v, depth=3, log10_level=1.5),
+        changed("rmse", lambda v: 1.2 * v, depth=3, log10_level=1.5),
     ),
-    ({"better-than-zero"}, _changed("zero_rmse", lambda v: 0.1 * v, networks="doubled")),
+    ({"better-than-zero"}, changed("zero_rmse", lambda v: 0.1 * v, networks="doubled")),
     (
         {"as-printed-large-starts-lose-to-zero"},
-        _changed("zero_rmse", lambda v: 3.0 * v, networks="single"),
+        changed("zero_rmse", lambda v: 3.0 * v, networks="single"),
     ),
     (
         {"as-printed-features-turn-at-any-large-scale"},
-        _changed("grad_distance", lambda v: 0.3 * v, networks="single", depth=5, log10_level=2.0),
+        changed("grad_distance", lambda v: 0.3 * v, networks="single", depth=5, log10_level=2.0),
     ),
     (
         {"kernel-regime-at-large-scales"},
-        _changed("grad_distance", lambda v: v + 2e-3, networks="doubled"),
+        changed("grad_distance", lambda v: v + 2e-3, networks="doubled"),
     ),
     (
         {"grad-distance-monotone"},
-        _changed("grad_distance", lambda v: v + 0.3, networks="doubled", depth=5, log10_level=1.5),
+        changed("grad_distance", lambda v: v + 0.3, networks="doubled", depth=5, log10_level=1.5),
     ),
     (
         {"transition"},
-        _changed("grad_distance", lambda v: np.minimum(v, 0.35), depth=2),
+        changed("grad_distance", lambda v: np.minimum(v, 0.35), depth=2),
     ),
     (
         {"default-start-outside"},
-        _changed("rmse", lambda v: 4.0 * v, depth=5, log10_level=default_level(5)),
+        changed("rmse", lambda v: 4.0 * v, depth=5, log10_level=default_level(5)),
     ),
     (
         {"he-start-at-the-edge"},
-        _in_turn(
-            _changed("grad_distance", lambda v: 0.0 * v + 0.06, depth=2, log10_level=-2.0),
-            _changed("grad_distance", lambda v: 0.0 * v + 0.055, depth=2, log10_level=-1.0),
+        several(
+            changed("grad_distance", lambda v: 0.0 * v + 0.06, depth=2, log10_level=-2.0),
+            changed("grad_distance", lambda v: 0.0 * v + 0.055, depth=2, log10_level=-1.0),
         ),
     ),
 ]
@@ -142,7 +119,7 @@ def test_descent_that_diverges_is_no_result():
 
 
 def _set(column, value, **where):
-    return _changed(column, lambda v: np.full_like(v, value), **where)
+    return changed(column, lambda v: np.full_like(v, value), **where)
 
 
 def _errors_of_the_smallest_step(table):
@@ -156,7 +133,7 @@ def _errors_of_the_smallest_step(table):
 STEPS = [
     (
         {"small-steps-stay"},
-        _in_turn(
+        several(
             _set("grad_distance", 0.055, depth=5, fraction=0.3),
             _set("grad_distance", 0.105, depth=5, fraction=0.5),
         ),
@@ -166,7 +143,7 @@ STEPS = [
     ({"step-size-matters"}, _errors_of_the_smallest_step),
     (
         {"too-large-diverges"},
-        _in_turn(
+        several(
             _set("train_rmse", 1e-4, fraction=10.0),
             _set("grad_distance", 0.9, fraction=10.0),
             _set("rmse", 1.0, fraction=10.0),
@@ -214,7 +191,7 @@ def test_every_process_computes_the_same_bits():
 def _bent(column, by, **where):
     """A bump between the second and the third point, in units of the range."""
     bump = by * RANGE * np.exp(-(((GRID + 0.35) / 0.1) ** 2))
-    return _changed(column, lambda v: v + np.tile(bump, len(v) // len(GRID)), **where)
+    return changed(column, lambda v: v + np.tile(bump, len(v) // len(GRID)), **where)
 
 
 def test_the_values_go_up_and_down():
@@ -231,11 +208,11 @@ def _nearly_as_in_the_first_panel(table):
 
 
 CURVES = [
-    ({"trained-to-zero"}, _changed("train_rmse", lambda v: v + 0.02, panel="b", scale=3.0)),
+    ({"trained-to-zero"}, changed("train_rmse", lambda v: v + 0.02, panel="b", scale=3.0)),
     ({"small-start-is-the-linear-spline"}, _bent("learned", 0.07, scale=0.03)),
     (
         {"small-starts-agree"},
-        _in_turn(
+        several(
             _bent("learned", 0.04, scale=0.03, panel="a"),
             _bent("learned", -0.04, scale=0.03, panel="c"),
         ),
@@ -243,10 +220,10 @@ CURVES = [
     ({"large-start-is-the-kernel-interpolant"}, _bent("kernel", 0.05, scale=30.0, panel="b")),
     (
         {"large-start-is-near-the-infinitely-wide-one"},
-        _in_turn(*(_bent(column, 1.0, scale=30.0, panel="c") for column in ("learned", "kernel"))),
+        several(*(_bent(column, 1.0, scale=30.0, panel="c") for column in ("learned", "kernel"))),
     ),
     ({"large-starts-differ"}, _nearly_as_in_the_first_panel),
-    ({"which-splines-they-resemble"}, _changed("cubic", lambda v: v + 0.5)),
+    ({"which-splines-they-resemble"}, changed("cubic", lambda v: v + 0.5)),
     ({"straight-lines-bend-with-the-scale"}, _bent("learned", 0.5, scale=3.0, panel="c")),
 ]
 

@@ -12,7 +12,7 @@ from flowbias.flows import flow, gradient_descent
 from flowbias.models import MatrixFactorization
 from flowbias.problems.matrix import MatrixCompletion
 from tests.experiments.conformance import Conformance
-from tests.experiments.judging import Corruption, higher, smoke_table
+from tests.experiments.judging import Corruption, higher, scaled, smoke_table
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +27,6 @@ def to_the_power(column: str, power: float, start: str) -> Corruption:
         chosen = (table["part"] == "order") & (table["start"] == start)
         factor = np.where(chosen, (table["share"] / 0.5) ** power, 1.0)
         return table.replaced(**{column: factor * table[column]})
-
-    return corrupt
-
-
-def scaled(column: str, factor: float, **where: float | str) -> Corruption:
-    def corrupt(table: Table) -> Table:
-        chosen = np.full(len(table), True)
-        for key, value in where.items():
-            chosen &= table[key] == value
-        assert chosen.any()
-        return table.replaced(**{column: np.where(chosen, factor * table[column], table[column])})
 
     return corrupt
 

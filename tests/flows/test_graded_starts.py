@@ -5,7 +5,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.integrate import solve_ivp
 
 from flowbias.flows import FlowStatus, flow
 from flowbias.flows.lifted.compression import compress
@@ -15,24 +14,17 @@ from flowbias.ground.arguments import InputError
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
 from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
+from tests.limits.factor_flow import followed, pull_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowbias.models.lifted.NarrowWarning")
 TIMES = np.array([0.5, 2.0, 5.0, 9.0, 14.0])
 
 
 def reference(U, V, problem):
-    """The weights by SciPy alone, errors relative to each of them."""
-    split = U.size
-
-    def derivative(_t, y):
-        u, v = y[:split].reshape(U.shape), y[split:].reshape(V.shape)
-        R = problem.adjoint(problem.target - problem.measure(u @ v.T))
-        return np.concatenate([(R @ v).ravel(), (R.T @ u).ravel()])
-
-    start = np.concatenate([U.ravel(), V.ravel()])
-    options = {"method": "DOP853", "rtol": 3e-14, "atol": 1e-40, "t_eval": TIMES}
-    states = solve_ivp(derivative, (0.0, TIMES[-1]), start, **options).y.T
-    return [y[:split].reshape(U.shape) @ y[split:].reshape(V.shape).T for y in states]
+    """The products by SciPy alone, errors relative to each of the weights."""
+    options, d = {"rtol": 3e-14, "atol": 1e-40, "t_eval": TIMES}, len(U)
+    path = followed(U, V, pull_of(problem), TIMES[-1], **options)
+    return [Z[:d] @ Z[d:].T for Z in path]
 
 
 def cases():

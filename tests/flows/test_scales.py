@@ -39,7 +39,8 @@ def test_near_rest_a_flow_is_taken_up_again_where_it_was(benchmark_problem):
         for rtol in (1e2 * TIGHTEST, TIGHTEST):
             step = SHORTER * (curve.times[k] - curve.times[k - 1])
             state = curve.times[k], curve.states[k]
-            solver = coordinates.solver(*state, FOREVER, step, rtol, rtol * size)
+            options = {"first_step": step, "rtol": rtol, "atol": rtol * size}
+            solver = coordinates.solver(*state, FOREVER, **options)
             # The last digits take fewer steps than all of the way did.
             for _ in trajectory.t:
                 assert take_step(solver) is None

@@ -10,8 +10,7 @@ from scipy.integrate import quad
 import flowbias as fb
 from flowbias.flows import integrate
 from flowbias.flows.coordinates import DualCoordinates
-from flowbias.flows.slacks import SlackCoordinates
-from flowbias.flows.step_clock import StepClock
+from flowbias.flows.slacks import SlackCoordinates, StepClock
 from flowbias.flows.trajectory import FlowStatus
 
 # Residual 1e-8 of the flow, magnified by the condition of the columns that are awake.

@@ -4,29 +4,51 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 
+def followed(U, V, pull, end, ended=None, **options):
+    """Z = [U; V] along Z' = [P V; P^T U], P = pull(U V^T): at each time that SciPy is asked for.
+
+    `ended` is a number that falls to 0 with U V^T where the flow is over; checked, not assumed.
+    """
+    d, width = U.shape
+
+    def slope(_t, flat):
+        Z = flat.reshape(-1, width)
+        P = pull(Z[:d] @ Z[d:].T)
+        return np.vstack([P @ Z[d:], P.T @ Z[:d]]).ravel()
+
+    def event(_t, flat):
+        Z = flat.reshape(-1, width)
+        return ended(Z[:d] @ Z[d:].T)
+
+    event.terminal = True
+    start, options["events"] = np.vstack([U, V]).ravel(), ended and event
+    run = solve_ivp(slope, (0.0, end), start, method="DOP853", **options)
+    assert ended is None or run.status == 1, "flow has not ended"
+    return run.y.T.reshape(-1, len(U) + len(V), width)
+
+
+def pull_of(problem):
+    """Minus the gradient of half the sum of squares in U V^T."""
+    return lambda M: problem.adjoint(problem.target - problem.measure(M))
+
+
 def flow_limit(U, V, matrices, target, end=1e5):
-    """U V^T where half the sum of squares has a residual of 1e-11; checked, not assumed."""
-    U, V, X = np.asarray(U), np.asarray(V), np.asarray(matrices)
-    split = U.size
+    """U V^T where half the sum of squares has a residual of 1e-11."""
+    X, d = np.asarray(matrices), len(U)
 
-    def derivative(_t, y):
-        u, v = y[:split].reshape(U.shape), y[split:].reshape(V.shape)
-        R = np.tensordot(np.tensordot(X, u @ v.T, 2) - target, X, 1)
-        return np.concatenate([-(R @ v).ravel(), -(R.T @ u).ravel()])
+    def residual(M):
+        return target - np.tensordot(X, M, 2)
 
-    def product(y):
-        return y[:split].reshape(U.shape) @ y[split:].reshape(V.shape).T
-
-    def ended(_t, y):
-        return np.abs(np.tensordot(X, product(y), 2) - target).max() - 1e-11
-
-    ended.terminal = True
-    start = np.concatenate([U.ravel(), V.ravel()])
-    solved = solve_ivp(
-        derivative, (0, end), start, method="DOP853", rtol=1e-12, atol=1e-14, events=ended
-    )
-    assert solved.status == 1, "flow has not ended"
-    return product(solved.y[:, -1])
+    Z = followed(
+        np.asarray(U),
+        np.asarray(V),
+        lambda M: np.tensordot(residual(M), X, 1),
+        end,
+        lambda M: np.abs(residual(M)).max() - 1e-11,
+        rtol=1e-12,
+        atol=1e-14,
+    )[-1]
+    return Z[:d] @ Z[d:].T
 
 
 def lifted_identity(d1, d2, mu):

@@ -5,7 +5,6 @@ from functools import partial
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.integrate import solve_ivp
 
 from flowbias.flows import flow
 from flowbias.flows.driver import integrate
@@ -16,6 +15,7 @@ from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
 from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
 from flowbias.results.solution import SolveError, Status
+from tests.limits.factor_flow import followed, pull_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowbias.models.lifted.NarrowWarning")
 
@@ -25,30 +25,26 @@ def weights(rng, shape, width, scale):
 
 
 def reference(U, V, problem):
-    """The weights by SciPy alone, then the last step by the pseudoinverse of the derivative."""
-    split = U.size
+    """The product by SciPy alone, then the last step by the pseudoinverse of the derivative."""
 
-    def derivative(_t, y):
-        u, v = y[:split].reshape(U.shape), y[split:].reshape(V.shape)
-        R = problem.adjoint(problem.target - problem.measure(u @ v.T))
-        return np.concatenate([(R @ v).ravel(), (R.T @ u).ravel()])
+    def misfit(M):
+        return problem.measure(M) - problem.reachable
 
-    def misfit(_t, y):
-        product = y[:split].reshape(U.shape) @ y[split:].reshape(V.shape).T
-        return float(np.abs(problem.measure(product) - problem.reachable).max()) - 1e-9
-
-    misfit.terminal = True
-    start = np.concatenate([U.ravel(), V.ravel()])
-    options = {"method": "DOP853", "rtol": 3e-14, "atol": 1e-16}
-    solved = solve_ivp(derivative, (0.0, 1e5), start, events=misfit, **options)
-    assert solved.status == 1, "flow has not ended"
-    y = solved.y[:, -1]
-    u, v = y[:split].reshape(U.shape), y[split:].reshape(V.shape)
+    Z = followed(
+        U,
+        V,
+        pull_of(problem),
+        1e5,
+        lambda M: float(np.abs(misfit(M)).max()) - 1e-9,
+        rtol=3e-14,
+        atol=1e-16,
+    )[-1]
+    d = len(U)
     matrices = [problem.adjoint(unit) for unit in np.eye(problem.target.size)]
-    jacobian = np.array([np.concatenate([(X @ v).ravel(), (X.T @ u).ravel()]) for X in matrices])
-    residual = problem.measure(u @ v.T) - problem.reachable
-    y = y - np.linalg.lstsq(jacobian, residual, rcond=1e-12)[0]
-    return y[:split].reshape(U.shape) @ y[split:].reshape(V.shape).T
+    jacobian = np.array([np.vstack([X @ Z[d:], X.T @ Z[:d]]).ravel() for X in matrices])
+    left = np.linalg.lstsq(jacobian, misfit(Z[:d] @ Z[d:].T), rcond=1e-12)[0]
+    Z = Z - left.reshape(Z.shape)
+    return Z[:d] @ Z[d:].T
 
 
 def random_problem(seed):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.integrate import solve_ivp
 
 import flowbias as fb
 from flowbias.flows.lifted.flow import reduced_problem
@@ -11,25 +10,17 @@ from flowbias.limits.lifted.limit import one_neuron_limit
 from flowbias.problems.matrix import MatrixRegression
 from flowbias.results.matrix_solution import LiftedSolution
 from flowbias.results.solution import Status
+from tests.limits.factor_flow import followed
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowbias.models.lifted.NarrowWarning")
 # Local errors of 1e-11 over some hundred steps, and what is left of the path at their residual.
 AGREES = 1e-8
 
 
-def followed(U, V, X, Y, end):
+def flow_of(U, V, X, Y, end):
     """U V^T after gradient flow of all weights, by an integrator that shares nothing with ours."""
-    d, width = U.shape
-
-    def velocity(_, state):
-        Z = state.reshape(-1, width)
-        pull = X.T @ (Y - X @ Z[:d] @ Z[d:].T)
-        return np.concatenate([pull @ Z[d:], pull.T @ Z[:d]]).ravel()
-
-    start = np.vstack([U, V]).ravel()
-    atol = 1e-11 * np.abs(start).max()
-    state = solve_ivp(velocity, (0.0, end), start, method="DOP853", rtol=1e-11, atol=atol).y[:, -1]
-    Z = state.reshape(-1, width)
+    d, atol = len(U), 1e-11 * max(np.abs(U).max(), np.abs(V).max())
+    Z = followed(U, V, lambda M: X.T @ (Y - X @ M), end, rtol=1e-11, atol=atol)[-1]
     return Z[:d] @ Z[d:].T, Z @ Z.T
 
 
@@ -56,7 +47,7 @@ def test_one_hidden_unit_is_a_neuron(seed, scale):
     assert proof is not None
     assert proof.ok
     assert solution.error == proof.error_bound < 1e-10
-    M, gram = followed(U, V, X, y[:, None], 300.0)
+    M, gram = flow_of(U, V, X, y[:, None], 300.0)
     assert_allclose(solution.M, M, rtol=0, atol=AGREES)
     assert_allclose(solution.gram, gram, rtol=0, atol=AGREES)
 
@@ -71,7 +62,7 @@ def test_what_the_data_does_not_see_may_have_any_rank():
     V = -0.7 * q
     solution = fb.limit(fb.LinearNet(U, V), X, y)
     assert solution.route.startswith("one neuron")
-    M, gram = followed(U, V, X, y[:, None], 300.0)
+    M, gram = flow_of(U, V, X, y[:, None], 300.0)
     assert_allclose(solution.M, M, rtol=0, atol=AGREES)
     assert_allclose(solution.gram, gram, rtol=0, atol=AGREES)
     # The sum of these neurons is that network, and needs no integration either.
@@ -89,7 +80,7 @@ def test_starts_of_one_output_that_are_balanced_on_the_data(seed):
     solution = fb.limit(net, X, y)
     assert solution.status is Status.CERTIFIED
     assert solution.route.startswith("one neuron")
-    M, _ = followed(*net.factors, X, y[:, None], 300.0)
+    M, _ = flow_of(*net.factors, X, y[:, None], 300.0)
     assert_allclose(solution.M, M, rtol=0, atol=AGREES)
 
 
@@ -103,7 +94,7 @@ def test_several_outputs_along_those_of_the_network(outer):
     assert solution.status is Status.CERTIFIED
     assert solution.route.startswith("one neuron")
     assert solution.M.shape == (6, 3)
-    assert_allclose(solution.M, followed(U, V, X, Y, 300.0)[0], rtol=0, atol=AGREES)
+    assert_allclose(solution.M, flow_of(U, V, X, Y, 300.0)[0], rtol=0, atol=AGREES)
 
 
 def test_outputs_across_each_other_are_no_neuron():

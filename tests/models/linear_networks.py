@@ -1,7 +1,8 @@
 """Linear networks on small data: weights, and their flows in the weights themselves."""
 
 import numpy as np
-import scipy.integrate
+
+from tests.limits.factor_flow import followed, pull_of
 
 N, D, M, RANK = 4, 9, 2, 4
 
@@ -24,13 +25,4 @@ def descend(Z, problem, d, steps=40, step=0.01):
 
 def follow(net, problem, t):
     """The weights at time t, by integration in parameter space."""
-    d = net.shape[0]
-
-    def slope(_, flat):
-        Z = flat.reshape(-1, net.width)
-        R = problem.adjoint(problem.measure(Z[:d] @ Z[d:].T) - problem.target)
-        return -np.vstack([R @ Z[d:], R.T @ Z[:d]]).ravel()
-
-    Z0 = np.vstack(net.factors).ravel()
-    run = scipy.integrate.solve_ivp(slope, (0.0, t), Z0, method="DOP853", rtol=1e-12, atol=1e-13)
-    return run.y[:, -1].reshape(-1, net.width)
+    return followed(*net.factors, pull_of(problem), t, rtol=1e-12, atol=1e-13)[-1]

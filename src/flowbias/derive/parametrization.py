@@ -20,7 +20,7 @@ import numpy as np
 
 from flowbias.derive.smoothness import require_smooth
 from flowbias.derive.unit_time import integrate
-from flowbias.ground.arguments import InputError, read_count, shown, takes
+from flowbias.ground.arguments import InputError, as_array, read_count, shown, takes
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Model, Parameters
@@ -62,7 +62,7 @@ class Parametrization(Model):
                 "Pass e.g. lambda theta: theta[:3] ** 2 - theta[3:] ** 2."
             )
         self._torch = require_torch()
-        start, self._shape = read_start(self._torch, theta0)
+        start, self._shape = read_start(theta0)
         self._F = F
         self._last: tuple[FloatArray, FloatArray] | None = None
         #: theta0 as one vector
@@ -291,11 +291,11 @@ def combination(coefficients: FloatArray, names: Sequence[str]) -> str:
     return text
 
 
-def read_start(torch: Any, theta0: Any) -> tuple[FloatArray, tuple[int, ...]]:
+def read_start(theta0: Any) -> tuple[FloatArray, tuple[int, ...]]:
     """theta0 as one float64 vector, and its shape."""
     # A tensor that wants gradients refuses to become an array; lists must not become float32.
     try:
-        given = np.asarray(theta0.detach().cpu() if isinstance(theta0, torch.Tensor) else theta0)
+        given = as_array(theta0)
     except ValueError as error:
         raise InputError(
             f"theta0: must be a regular array of numbers, got {error}. Pass one flat vector of all "

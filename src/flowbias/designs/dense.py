@@ -225,13 +225,11 @@ def gram_of_rows(
 ) -> FloatArray:
     """The same, with rows scaled piece by piece: wherever products of theirs leave the doubles."""
     root = None if weights is None else np.sqrt(weights)
-    scratch = Scratch()
 
-    def scaled(part: slice) -> FloatArray:
+    def scaled(part: slice, out: FloatArray) -> FloatArray:
         entries = rows[:, part]
-        if root is None and row_scale is None:
-            return np.asarray(entries, dtype=np.float64)
-        out = scratch.of(*entries.shape)
+        if root is None and row_scale is None and entries.flags.c_contiguous:
+            return np.asarray(entries, dtype=np.float64)  # which BLAS takes as it is
         if root is None:
             np.copyto(out, entries)
         else:
@@ -251,22 +249,27 @@ def can_wait(row_scale: FloatArray, ordinary: float = 1e50) -> bool:
     return extended.largest(row_scale) < ordinary and extended.least(row_scale) > 1.0 / ordinary
 
 
-def summed_squares(shape: tuple[int, int], piece: Callable[[slice], FloatArray]) -> FloatArray:
+def summed_squares(
+    shape: tuple[int, int], piece: Callable[[slice, FloatArray], FloatArray]
+) -> FloatArray:
     """Lower triangle of the sum of P P^T over pieces P of some columns.
 
     One symmetric rank-k update per piece: half the work of a general product, and memory beyond
-    the result is one piece, never a second X.
+    the result is one piece, never a second X. `piece` is given that memory, to write to it.
     """
     n, d = shape
     # A thousand columns make the most of an update; with fewer, a total that no cache holds is read
     # for too little work.
     width = max(min(PIECE_NUMBERS // n, 1024), PIECE_NUMBERS // 4 // n) + 1
+    scratch = Scratch()
     if d <= width:
-        return np.asarray(scipy.linalg.blas.dsyrk(1.0, piece(slice(0, d)).T, trans=1, lower=1))
+        whole = piece(slice(0, d), scratch.of(n, d))
+        return np.asarray(scipy.linalg.blas.dsyrk(1.0, whole.T, trans=1, lower=1))
     total: FloatArray = np.zeros((n, n), order="F")
     for part in column_parts(d, width):
+        some = piece(part, scratch.of(n, part.stop - part.start))
         total = scipy.linalg.blas.dsyrk(
-            1.0, piece(part).T, beta=1.0, c=total, trans=1, lower=1, overwrite_c=1
+            1.0, some.T, beta=1.0, c=total, trans=1, lower=1, overwrite_c=1
         )
     return total
 

@@ -39,7 +39,7 @@ class SparseBlock(EntriesBlock):
         if scaled.nnz <= 0.1 * self.n * self.width:
             return np.asarray((scaled @ scaled.T).toarray())
         return both_triangles(
-            summed_squares(scaled.shape, lambda part: scaled[:, part].toarray(order="C"))
+            summed_squares(scaled.shape, lambda part, out: scaled[:, part].toarray(out=out))
         )
 
     def quadratic(self, factor: FloatArray) -> FloatArray:

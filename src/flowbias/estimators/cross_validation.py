@@ -10,23 +10,14 @@ import numpy as np
 from sklearn.metrics import check_scoring
 from sklearn.utils.validation import check_is_fitted
 
-from flowbias.estimators.folds import (
-    Fold,
-    ScaleErrors,
-    check_n_jobs,
-    check_takes_weights,
-    folds_of,
-    judged_on,
-)
+from flowbias.estimators.folds import check_n_jobs, check_takes_weights, folds_of, judged_on
 from flowbias.estimators.inference.limit_inference import LimitInference
 from flowbias.estimators.intercepts import FRAMES
-from flowbias.estimators.intercepts.frames import warn_of
 from flowbias.estimators.intercepts.samples import Samples
 from flowbias.estimators.regressors import LinearInterpolator
-from flowbias.estimators.start import Grid, grids_of, network, read_depths
-from flowbias.ground.arguments import InputError, read_tolerance
+from flowbias.estimators.start import grids_of, network, read_depths
+from flowbias.ground.arguments import read_tolerance
 from flowbias.ground.drawing import DEPTH_COLOURS, INK, picture
-from flowbias.ground.typing import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,8 +68,7 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         """
         read_tolerance("tol", self.tol)
         X, y, weight = self._read_data(X, y, sample_weight)
-        samples = Samples.of(X, y, weight)
-        frame = self._frame(samples)
+        frame = self._frame(Samples.of(X, y, weight))
         given = self.scales, self.log_scales, self.n_scales, self.eps
         grids = grids_of(frame, self.depth, self.shape, *given)
         check_n_jobs(self.n_jobs)
@@ -88,14 +78,18 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
             check_takes_weights(scorer, self.scoring)
         task = frame, self._frame, grids, self.tol, scorer, self.n_jobs
         judged = judged_on(folds, *task)
-        chosen, at = self._chosen(folds, grids, judged)
+        # One depth has no axis of its own.
+        depths = 0 if len(grids) == 1 else slice(None)
+        self.mse_path_, self.log_scales_ = judged.mse[depths], judged.log_scales[depths]
+        self.score_path_ = -self.mse_path_ if self.scoring is None else judged.score[depths]
+        chosen, at = judged.best(type(self).__name__, self.scoring, self.tol)
         self.depth_ = grids[chosen].network.depth
         log_scale = float(grids[chosen].log_scales[at])
         # A mean of duals that are 0 outside their folds is a dual of all data, and inside the dual
         # domain, which is convex.
         near = judged.duals[chosen][at]
         start = grids[chosen].network.at_log_scale(log_scale)
-        self._keep(frame.limits(frame.model(start), self.tol, near=near), samples)
+        self._keep(frame.limits(frame.model(start), self.tol, near=near), frame.samples)
         self._keep_scale(log_scale)
         return self
 
@@ -137,31 +131,3 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
     def _network(self) -> Any:
         check_is_fitted(self, "log_scale_")
         return network(self.depth_, log_scale=self.log_scale_, shape=self.shape)
-
-    def _chosen(self, folds: list[Fold], grids: list[Grid], judged: ScaleErrors) -> tuple[int, int]:
-        """Keep the errors, warn of what failed, and say which depth and scale did best."""
-        mse, score = judged.mse, judged.score
-        self.mse_path_ = _without_depth(mse)
-        self.score_path_ = -self.mse_path_ if self.scoring is None else _without_depth(score)
-        self.log_scales_ = _without_depth(np.stack([grid.log_scales for grid in grids]))
-        warn_of(judged.failures, f"{type(self).__name__} (never chosen where so)")
-        average = np.average(score, axis=-1, weights=[fold.share for fold in folds])
-        if np.isnan(average).all() and not np.isnan(mse).any():
-            raise InputError(
-                f"scoring: must be a number for every part left out, got NaN from {self.scoring!r} "
-                "at every scale. A score such as r2 needs two samples in each part: pass fewer "
-                "folds (cv), or another score."
-            )
-        if np.isnan(average).all():
-            raise InputError(
-                "log_scales: must include one whose limits are certified in every fold, got "
-                f"{average.size} without. Take larger scales, or a larger tol ({self.tol:g})."
-            )
-        # The first, so the largest scale, where several do equally well.
-        chosen, at = np.unravel_index(np.nanargmax(average), average.shape)
-        return int(chosen), int(at)
-
-
-def _without_depth(values: FloatArray) -> FloatArray:
-    """The first axis dropped where there is one depth only."""
-    return values[0] if len(values) == 1 else values

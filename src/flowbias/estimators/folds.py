@@ -16,7 +16,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
 from flowbias.designs import design_of
-from flowbias.estimators.intercepts.frames import Frame
+from flowbias.estimators.intercepts.frames import Frame, warn_of
 from flowbias.estimators.intercepts.samples import Samples, as_array
 from flowbias.estimators.regressors import ImplicitBiasRegressor
 from flowbias.estimators.scale_walk import TrainingPart, walked
@@ -259,6 +259,29 @@ class ScaleErrors(NamedTuple):
     failures: list[tuple[float, str | None]]
     #: for each grid the mean (scales, outputs, n) of the duals of all folds; NaN where not known
     duals: list[FloatArray]
+    #: (grids, scales), largest first
+    log_scales: FloatArray
+    #: of the folds
+    shares: list[float]
+
+    def best(self, who: str, scoring: Any, tol: float) -> tuple[int, int]:
+        """Which grid and which of its scales does best; what failed is warned of, as of `who`."""
+        average = np.average(self.score, axis=-1, weights=self.shares)
+        warn_of(self.failures, f"{who} (never chosen where so)")
+        if np.isnan(average).all() and not np.isnan(self.mse).any():
+            raise InputError(
+                f"scoring: must be a number for every part left out, got NaN from {scoring!r} "
+                "at every scale. A score such as r2 needs two samples in each part: pass fewer "
+                "folds (cv), or another score."
+            )
+        if np.isnan(average).all():
+            raise InputError(
+                "log_scales: must include one whose limits are certified in every fold, got "
+                f"{average.size} without. Take larger scales, or a larger tol ({tol:g})."
+            )
+        # The first, so the largest scale, where several do equally well.
+        chosen, at = np.unravel_index(np.nanargmax(average), average.shape)
+        return int(chosen), int(at)
 
 
 def judged_on(
@@ -291,7 +314,9 @@ def judged_on(
         for outcome in zip(path.log_scales.tolist(), path.failures, strict=True)
     ]
     duals = [sum(dual for _, dual in of_grid) / len(folds) for of_grid in of_grids]
-    return ScaleErrors(folds[0].in_plain_units(mse), score, failures, duals)
+    log_scales = np.stack([grid.log_scales for grid in grids])
+    shares = [fold.share for fold in folds]
+    return ScaleErrors(folds[0].in_plain_units(mse), score, failures, duals, log_scales, shares)
 
 
 def _paths(

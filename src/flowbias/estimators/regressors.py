@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -71,8 +71,9 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             _check_size(name, float(abs(values).max()))
         return X, y, None if sample_weight is None else _weights(sample_weight, X)
 
-    def _frame(self, samples: Samples) -> Frame:
-        """The problem that `fit_intercept` makes of the samples."""
+    @property
+    def _frame(self) -> Callable[[Samples], Frame]:
+        """The problem that `fit_intercept` makes of samples."""
         frames = {choice: FRAMES[choice] for choice in self._intercepts}
         try:
             frame = frames.get(self.fit_intercept)
@@ -84,7 +85,7 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
                 f"fit_intercept: must be one of {names}, got {self.fit_intercept!r}. "
                 'True is "centered"; docs/estimators.md says what each of them means.'
             )
-        return frame(samples)
+        return frame
 
     def predict(self, X: Any) -> FloatArray:
         """X coef_ + intercept_, of the shape that y had."""

@@ -89,16 +89,11 @@ class FlowCoordinates(ABC):
         """Size of the state and length of internal time at which something happens."""
 
     @abstractmethod
-    def solver(
-        self,
-        time: float,
-        state: FloatArray,
-        end: float,
-        first_step: float,
-        rtol: float,
-        atol: float,
-    ) -> OdeSolver:
-        """An integrator set at a state that goes no further than the internal time `end`."""
+    def solver(self, time: float, state: FloatArray, end: float, **options: Any) -> OdeSolver:
+        """An integrator set at a state that goes no further than the internal time `end`.
+
+        The options are first_step, rtol and atol, as SciPy's take them.
+        """
 
     @abstractmethod
     def predictor(self, states: FloatArray) -> FloatArray:
@@ -180,21 +175,9 @@ class ParameterCoordinates(FlowCoordinates):
             pull = self.fit.pull(np.asarray(self.model.predictor(parameters))) @ self.fit.rows
             return self.layout.flat(self.model.parameter_gradient(parameters, pull))
 
-    def solver(
-        self,
-        time: float,
-        state: FloatArray,
-        end: float,
-        first_step: float,
-        rtol: float,
-        atol: float,
-    ) -> OdeSolver:
-        if state.size <= _IMPLICIT_UP_TO:
-            kind = stiff_solver(time)
-            return kind(
-                self.velocity, time, state, end, first_step=first_step, rtol=rtol, atol=atol
-            )
-        return DOP853(self.velocity, time, state, end, first_step=first_step, rtol=rtol, atol=atol)
+    def solver(self, time: float, state: FloatArray, end: float, **options: Any) -> OdeSolver:
+        kind = stiff_solver(time) if state.size <= _IMPLICIT_UP_TO else DOP853
+        return kind(self.velocity, time, state, end, **options)
 
     def natural_scales(self) -> tuple[float, float]:
         sizes = np.abs(self.start[self.start != 0.0])
@@ -296,25 +279,9 @@ class DualCoordinates(FlowCoordinates):
         inside = np.abs(self.potential.grad_dual(z)) < self._largest
         return np.where(inside, self.potential.hess_dual(z), 0.0)
 
-    def solver(
-        self,
-        time: float,
-        state: FloatArray,
-        end: float,
-        first_step: float,
-        rtol: float,
-        atol: float,
-    ) -> OdeSolver:
-        return stiff_solver(time)(
-            self.velocity,
-            time,
-            state,
-            end,
-            first_step=first_step,
-            rtol=rtol,
-            atol=atol,
-            jac=self.jacobian,
-        )
+    def solver(self, time: float, state: FloatArray, end: float, **options: Any) -> OdeSolver:
+        options["jac"] = self.jacobian
+        return stiff_solver(time)(self.velocity, time, state, end, **options)
 
     def natural_scales(self) -> tuple[float, float]:
         """Sizes of nu and tau at which something happens, whatever the scale of the start.
@@ -424,28 +391,12 @@ class NeuronCoordinates(FlowCoordinates):
         matrix[1:, 1:] = -(a**2) * self._gram
         return matrix
 
-    def solver(
-        self,
-        time: float,
-        state: FloatArray,
-        end: float,
-        first_step: float,
-        rtol: float,
-        atol: float,
-    ) -> OdeSolver:
+    def solver(self, time: float, state: FloatArray, end: float, **options: Any) -> OdeSolver:
         # nu has units of its own: it moves w by as much as a moves.
-        sizes = np.full(state.size, atol)
+        sizes = np.full(state.size, options.pop("atol"))
         sizes[1:] /= float(np.sqrt(self._gram.diagonal().max()))
-        return stiff_solver(time)(
-            self.velocity,
-            time,
-            state,
-            end,
-            first_step=first_step,
-            rtol=rtol,
-            atol=sizes,
-            jac=self.jacobian,
-        )
+        options |= {"atol": sizes, "jac": self.jacobian}
+        return stiff_solver(time)(self.velocity, time, state, end, **options)
 
     def natural_scales(self) -> tuple[float, float]:
         size = max(abs(self.model.a), extended.length(self.model.w))

@@ -249,10 +249,15 @@ class FlowIntegration:
             last = np.inf if times is None else times[-1] * coordinates.time_rate
         self.end = float(min(last, FOREVER))
 
+    @property
+    def atol(self) -> float | FloatArray:
+        """Absolute tolerances at the present rtol."""
+        return self.rtol * self.size
+
     def solver_at(self, time: float, state: FloatArray, first_step: float) -> OdeSolver:
         step = min(first_step, self.end - time)
-        atol = self.rtol * self.size
-        return self.coordinates.solver(time, state, self.end, step, self.rtol, atol)
+        options: Any = {"first_step": step, "rtol": self.rtol, "atol": self.atol}
+        return self.coordinates.solver(time, state, self.end, **options)
 
     def tighten(self) -> bool:
         if self.rtol <= TIGHTEST:

@@ -86,6 +86,23 @@ def real_array(name: str, values: Any, fix: str) -> NDArray[Any]:
     raise InputError(f"{name}: must hold real numbers, got {shown(values)}. {fix}")
 
 
+def as_array(values: Any) -> NDArray[Any]:
+    """A NumPy array of a tensor (also one on a GPU), an array or nested lists."""
+    # A tensor can only be given where torch is loaded already.
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(values, torch.Tensor):
+        return np.asarray(values.detach().cpu())
+    return np.asarray(values)
+
+
+def as_reals(name: str, values: Any, fix: str) -> NDArray[Any]:
+    """`real_array`, also of a tensor."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(values, torch.Tensor):
+        values = as_array(values)
+    return real_array(name, values, fix)
+
+
 def as_float(value: Any) -> float | None:
     """A real number as a float; None for anything else, for bools and for what has no float."""
     if type(value) is float:

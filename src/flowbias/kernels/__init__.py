@@ -14,14 +14,11 @@ Torch (extra `nets`) is loaded by the first call that needs it, not by importing
 """
 
 from flowbias.kernels.compare import (
-    ParameterMovement,
     kernel_alignment,
     kernel_matrix,
     label_alignment,
-    parameter_movement,
     relative_kernel_change,
 )
-from flowbias.kernels.feature_distance import GradDistance, grad_distance
 from flowbias.kernels.infinite_width import InfiniteWidthKernels, infinite_width_kernels
 from flowbias.kernels.linearize import LinearizedFlow, lazy_gap, linearize, linearized_flow
 from flowbias.kernels.matrix_free import (
@@ -33,6 +30,12 @@ from flowbias.kernels.matrix_free import (
     tangent_operator,
     tangent_vector_product,
     top_eigenpairs,
+)
+from flowbias.kernels.movement import (
+    GradDistance,
+    ParameterMovement,
+    grad_distance,
+    parameter_movement,
 )
 from flowbias.kernels.tangent import TangentMap, tangent_kernel
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.layers import RULES, OwnGradient, Part, Use, row_dimensions
-from flowbias.kernels.network import Inputs, Network, Tensor
+from flowbias.kernels.network import Inputs, Network, Tensor, check_finite
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,40 @@ def _growing(few: tuple[int, ...], more: tuple[int, ...], counts: tuple[int, int
     if len(grown) != 1 or few[grown[0]] * counts[1] != more[grown[0]] * counts[0]:
         return None
     return grown[0]
+
+
+def gradient_alone(
+    network: Network, sample: Inputs, combination: Tensor, name: str, place: int
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Outputs of one sample by itself, and the gradient of their combination as torch gives it.
+
+    `name` and `place` are what errors call the inputs, and where the sample is among them.
+    """
+    value = network.outputs(sample)
+    check_finite(value.detach(), name, place)
+    try:
+        return value.detach()[0], derivatives(value, network.parameters, combination[None])
+    except RuntimeError as error:
+        raise InputError(
+            f"module: must be differentiable, got {type(error).__name__} at sample {place} of "
+            f"{name}: {str(error).splitlines()[0]} Train it for a step to see the same."
+        ) from error
+
+
+def derivatives(
+    outputs: Tensor, parameters: dict[str, Any], cotangent: Tensor
+) -> dict[str, Tensor]:
+    """d <cotangent, outputs> / d parameters, by name; the graph is kept."""
+    found = require_torch().autograd.grad(
+        outputs,
+        list(parameters.values()),
+        cotangent,
+        retain_graph=True,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    dense = (gradient.to_dense() for gradient in found)
+    return dict(zip(parameters, dense, strict=True))
 
 
 def backward_to(recording: Recording, nodes: Sequence[Any], cotangent: Tensor) -> dict[Any, Tensor]:

@@ -16,11 +16,11 @@ from typing import Any
 
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
+from flowbias.kernels.graph import derivatives
 from flowbias.kernels.network import (
     Inputs,
     Network,
     Tensor,
-    derivatives,
     flat_outputs,
     gradients,
     half_the_digits,

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flowbias.flows.request import loss_constant
-from flowbias.ground.arguments import InputError, as_float
+from flowbias.ground.arguments import InputError, as_array, as_float
 from flowbias.ground.drawing import course, picture, spectrum, time_axis
 from flowbias.ground.html import facts
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
-from flowbias.kernels.compare import as_array, as_doubles, kernel_matrix
+from flowbias.kernels.compare import as_doubles, kernel_matrix
 from flowbias.kernels.jacobian import not_linearizable, takes_substitutes, value_and_change
 from flowbias.kernels.network import (
     Network,

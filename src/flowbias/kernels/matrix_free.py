@@ -28,10 +28,17 @@ import numpy as np
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from flowbias.ground.arguments import InputError, as_float, read_count, read_size, shown
+from flowbias.ground.arguments import (
+    InputError,
+    as_array,
+    as_float,
+    read_count,
+    read_size,
+    shown,
+)
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.closed_form import closed_kernel, declared_by
-from flowbias.kernels.compare import as_array, as_doubles, kernel_matrix
+from flowbias.kernels.compare import as_doubles, kernel_matrix
 from flowbias.kernels.network import (
     Network,
     Tensor,

@@ -80,23 +80,6 @@ class Network:
         """f(x) as (samples, outputs), differentiable where gradients are on."""
         return flat_outputs(self.module(*inputs), len(inputs[0]))
 
-    def gradient(
-        self, sample: Inputs, combination: Tensor, name: str, place: int
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Outputs of one sample alone, and the gradient of their combination as torch gives it.
-
-        `name` and `place` are what errors call the inputs, and where the sample is among them.
-        """
-        value = self.outputs(sample)
-        check_finite(value.detach(), name, place)
-        try:
-            return value.detach()[0], derivatives(value, self.parameters, combination[None])
-        except RuntimeError as error:
-            raise InputError(
-                f"module: must be differentiable, got {type(error).__name__} at sample {place} of "
-                f"{name}: {str(error).splitlines()[0]} Train it for a step to see the same."
-            ) from error
-
     def read_inputs(self, name: str, x: Any) -> Inputs:
         """x as a tuple of tensors with one and the same number of samples, on our device."""
         torch = require_torch()
@@ -355,9 +338,9 @@ def normals(seed: int) -> Callable[[Any, Tensor], Tensor]:
 
 
 def first_call(network: Network, name: str, inputs: Inputs) -> Tensor:
-    """Outputs on a few samples; where the module refuses them, say so in our words."""
+    """Outputs on the first samples; where the module refuses them, say so in our words."""
     try:
-        return network.outputs(inputs)
+        outputs = network.outputs(inputs)
     except (RuntimeError, TypeError, IndexError) as error:
         foreign = [part.dtype for part in inputs if part.dtype != network.dtype]
         reason = str(error).splitlines()[0].rstrip(". ") if str(error) else type(error).__name__
@@ -373,6 +356,8 @@ def first_call(network: Network, name: str, inputs: Inputs) -> Tensor:
             f"{inputs[0].dtype}: {reason}. Pass samples along the first dimension, floats to "
             "dense and convolutional layers, integers to embeddings."
         ) from error
+    check_finite(outputs.detach(), name, 0)
+    return outputs
 
 
 def share_statistics(module: Any, other: Any) -> bool:
@@ -429,19 +414,3 @@ def copied_in_double(module: Any) -> Any:
     """A copy in double precision that can be differentiated, whatever the caller's mode."""
     with gradients():
         return copied(module).to(require_torch().float64)
-
-
-def derivatives(
-    outputs: Tensor, parameters: dict[str, Any], cotangent: Tensor
-) -> dict[str, Tensor]:
-    """d <cotangent, outputs> / d parameters, by name; the graph is kept."""
-    found = require_torch().autograd.grad(
-        outputs,
-        list(parameters.values()),
-        cotangent,
-        retain_graph=True,
-        allow_unused=True,
-        materialize_grads=True,
-    )
-    dense = (gradient.to_dense() for gradient in found)
-    return dict(zip(parameters, dense, strict=True))

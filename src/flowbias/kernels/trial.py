@@ -22,6 +22,8 @@ from flowbias.ground.torch import require_torch
 from flowbias.kernels.graph import (
     Recording,
     backward_to_parts,
+    derivatives,
+    gradient_alone,
     parts_of,
     record,
     with_own_gradients,
@@ -34,7 +36,6 @@ from flowbias.kernels.network import (
     Network,
     Saved,
     Tensor,
-    derivatives,
     first_call,
     gradients,
     half_the_digits,
@@ -124,8 +125,8 @@ class Trial:
         recordings = [record(self.network, sample) for sample in self.alone]
         expected = []
         for i, (place, alone) in enumerate(zip(self.places, recordings, strict=True)):
-            value, gradient = self.network.gradient(
-                self.alone[i], self.combination, self.name, place
+            value, gradient = gradient_alone(
+                self.network, self.alone[i], self.combination, self.name, place
             )
             size = self._sensitivity(value, gradient, place)
             for other, reason in (
@@ -210,7 +211,9 @@ class Trial:
             alone = tuple(part[sample : sample + 1] for part in inputs)
             if self._agree(self.network.outputs(alone).detach()[0], among[sample].detach()):
                 continue
-            value, gradient = self.network.gradient(alone, self.combination, self.name, place)
+            value, gradient = gradient_alone(
+                self.network, alone, self.combination, self.name, place
+            )
             size = self._sensitivity(value, gradient, place)
             reason = "gives a sample another output alone than among others"
             self._require_equal(value, among[sample].detach(), size, place, reason)

@@ -24,10 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.ground.arguments import InputError, shown
+from flowbias.ground.arguments import InputError, as_array, as_reals, shown
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
-from flowbias.kernels.compare import as_array, as_reals
 from flowbias.kernels.network import (
     Inputs,
     Network,

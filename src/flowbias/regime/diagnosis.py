@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import facts
-from flowbias.kernels.feature_distance import GradDistance
+from flowbias.kernels.movement import GradDistance
 from flowbias.regime.drawing import diagnosis_panels
 from flowbias.regime.measures import Beyond, Gaps, LayerMovement, StepEffect
 from flowbias.regime.thresholds import Grounds, Thresholds, Verdict

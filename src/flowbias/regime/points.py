@@ -18,22 +18,22 @@ from typing import Any
 import numpy as np
 
 from flowbias.flows.coordinates import ParameterLayout
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, as_array
 from flowbias.ground.routing import first_fitting
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.closed_form import declared_by
-from flowbias.kernels.compare import (
+from flowbias.kernels.compare import kernel_matrix
+from flowbias.kernels.movement import (
+    GradDistance,
     ParameterMovement,
-    as_array,
-    kernel_matrix,
+    grad_distance,
+    map_distance,
     parameter_movement,
 )
-from flowbias.kernels.feature_distance import GradDistance, grad_distance, map_distance
 from flowbias.kernels.network import (
     Inputs,
     Network,
-    check_finite,
     copied,
     copied_in_double,
     first_call,
@@ -94,16 +94,13 @@ class ModulePoint(NetworkPoint):
         self.network, self.subject, self._given = network, network.module, (dtype, new, max_memory)
         self.inputs = {"x": x, "x_new": fresh_tensors(x) if new is None else new}
         self.values = {}
+        #: J on each of the inputs, proved once for all questions
+        self.tangents: dict[str, TangentMap] = {}
         for name, part in self.inputs.items():
             with gradients(on=False):
                 found = first_call(network, name, part)
-            check_finite(found, name, 0)
             self.values[name] = np.asarray(as_array(found), dtype=np.float64)
-        #: J on each of the inputs, proved once for all questions
-        self.tangents = {
-            name: TangentMap(self.subject, part, name=name, max_memory=max_memory)
-            for name, part in self.inputs.items()
-        }
+            self.tangents[name] = TangentMap(self.subject, part, name=name, max_memory=max_memory)
         #: J on x in the dtype that was given, at where it was before it was adjusted
         self.features = self.tangents["x"]
         if dtype != network.dtype:

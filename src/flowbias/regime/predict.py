@@ -27,13 +27,12 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, as_array
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import facts
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import Axes, Figure
 from flowbias.kernels.closed_form import declared_by
-from flowbias.kernels.compare import as_array
 from flowbias.kernels.matrix_free import tangent_operator
 from flowbias.kernels.network import (
     Network,

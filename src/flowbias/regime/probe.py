@@ -19,16 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, as_array
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
-from flowbias.kernels.compare import as_array, label_alignment, relative_kernel_change, vary
-from flowbias.kernels.feature_distance import distance_from_products
+from flowbias.kernels.compare import label_alignment, relative_kernel_change, vary
+from flowbias.kernels.movement import distance_from_products
 from flowbias.kernels.network import (
     Inputs,
     Network,
     Tensor,
-    check_finite,
     copied,
     first_call,
     gradients,
@@ -177,7 +176,6 @@ class Probe:
     def _combined(self, network: Network, inputs: Inputs) -> Tensor:
         """(inputs, combinations) of the outputs, which must be finite."""
         flat = first_call(network, "x", inputs)
-        check_finite(flat.detach(), "x", 0)
         if self.all_outputs:
             return flat
         if self._signs is None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.integrate import DOP853, DenseOutput, OdeSolver
@@ -341,20 +341,13 @@ class _Walk:
         size = float(np.linalg.norm(state)) + float(np.linalg.norm(self.start.w))
         natural = np.sqrt(self.rtol) * size / speed if speed > 0.0 else 1.0
         step = min(self.length or natural, natural, self.goal.last - time)
-        last, rtol = self.goal.last, self.rtol
-        atol = self.goal.atol * rtol / self.goal.rtol
+        atol = self.goal.atol * self.rtol / self.goal.rtol
+        last = self.goal.last
+        options: dict[str, Any] = {"first_step": step, "rtol": self.rtol, "atol": atol}
         if self.is_stiff:
-            return stiff_solver(time)(
-                pattern.velocity,
-                time,
-                state,
-                last,
-                first_step=step,
-                rtol=rtol,
-                atol=atol,
-                jac=pattern.jacobian,
-            )
-        return DOP853(pattern.velocity, time, state, last, first_step=step, rtol=rtol, atol=atol)
+            options["jac"] = pattern.jacobian
+            return stiff_solver(time)(pattern.velocity, time, state, last, **options)
+        return DOP853(pattern.velocity, time, state, last, **options)
 
     def _accept(
         self, pattern: PatternField, time: float, state: FloatArray, piece: DenseOutput

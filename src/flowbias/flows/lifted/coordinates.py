@@ -67,38 +67,20 @@ class LiftedCoordinates(FlowCoordinates):
         np.matmul(pull.T, upper, out=velocity[self._rows :])
         return velocity.reshape(-1)
 
-    def solver(
-        self,
-        time: float,
-        state: FloatArray,
-        end: float,
-        first_step: float,
-        rtol: float,
-        atol: float | FloatArray,
-    ) -> OdeSolver:
+    def solver(self, time: float, state: FloatArray, end: float, **options: Any) -> OdeSolver:
         def implicit(time: float, state: FloatArray, first_step: float) -> OdeSolver:
             if not self.is_implicit:
                 self.is_implicit, self.implicit_from = True, time
-            options: dict[str, Any] = {"first_step": min(first_step, end - time)}
-            return LSODA(
-                self.velocity, time, state, end, rtol=rtol, atol=atol, jac=self.jacobian, **options
-            )
+            more = {"first_step": min(first_step, end - time), "jac": self.jacobian}
+            return LSODA(self.velocity, time, state, end, **(options | more))
 
+        first_step: float = options["first_step"]
         if self.is_implicit:
             return implicit(time, state, first_step)
         longest = STABLE / self.fastest_rate(state) if self.is_careful else np.inf
+        steps = {"first_step": min(first_step, longest), "max_step": longest}
         velocity: Any = self.velocity
-        tolerances: Any = atol
-        explicit = Dop853Replayed(
-            velocity,
-            time,
-            state,
-            end,
-            first_step=min(first_step, longest),
-            max_step=longest,
-            rtol=rtol,
-            atol=tolerances,
-        )
+        explicit = Dop853Replayed(velocity, time, state, end, **(options | steps))
         if not self.may_be_implicit:
             return explicit
         aware: Any = StiffAware(explicit, implicit, self._is_held_back)
@@ -218,10 +200,6 @@ class LiftedIntegration(FlowIntegration):
         """What was asked for, or for each entry what it and its neighbours are at the start."""
         sizes = self.coordinates.entry_sizes if self._asked is None else self.size
         return self.rtol * sizes
-
-    def solver_at(self, time: float, state: FloatArray, first_step: float) -> OdeSolver:
-        step = min(first_step, self.end - time)
-        return self.coordinates.solver(time, state, self.end, step, self.rtol, self.atol)
 
     def tighten(self) -> bool:
         if self.coordinates.is_careful or self.coordinates.is_implicit:
