@@ -261,11 +261,11 @@ def summed_squares(
     # A thousand columns make the most of an update; with fewer, a total that no cache holds is read
     # for too little work.
     width = max(min(PIECE_NUMBERS // n, 1024), PIECE_NUMBERS // 4 // n) + 1
-    scratch = Scratch()
     if d <= width:
-        whole = piece(slice(0, d), scratch.of(n, d))
+        whole = piece(slice(0, d), np.empty((n, d)))
         return np.asarray(scipy.linalg.blas.dsyrk(1.0, whole.T, trans=1, lower=1))
     total: FloatArray = np.zeros((n, n), order="F")
+    scratch = Scratch()
     for part in column_parts(d, width):
         some = piece(part, scratch.of(n, part.stop - part.start))
         total = scipy.linalg.blas.dsyrk(
