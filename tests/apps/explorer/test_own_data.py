@@ -141,6 +141,10 @@ def test_what_was_done_to_a_file_is_said():
     assert "'c' is 1 for 'v', 0 for 'u'." in text
     # The page has no options.
     assert "Options are those of the command: flowbias limit DATA" in text
+    rows = np.random.default_rng(0).normal(size=(9, 2))
+    apart = "\n".join(f"{1000 * a},{b},{a - b}" for a, b in rows)
+    text = VIEW.text(VIEW.scene(settings(file=apart.encode())))
+    assert "which decides what is sparse; --standardize takes that out." in text
     assert "Options" not in VIEW.text(VIEW.scene(settings(file=b"a,b,y\n1,2,3\n")))
 
 

@@ -257,12 +257,13 @@ class OwnDataView(View[OwnDataScene]):
     def text(self, scene: OwnDataScene) -> str:
         solution, data = scene.solution, scene.data
         samples, features = data.problem.X.shape
+        said_of_file = (*data.remarks, *data.units.remarks)
         source = "A built-in example" if scene.is_example else "Your file"
         certificate = solution.certificate
         return " ".join(
             [
                 f"{source}: samples {samples}, features {features}.",
-                _with_command(" ".join(f"{remark}." for remark in data.remarks)),
+                _with_command(" ".join(f"{said}." for said in said_of_file)),
                 f"Coefficients of the limit above 1e-6 of the largest: "
                 f"{count_above_negligible(solution.w)}. {solution.status.name}: feasibility "
                 f"{certificate.feasibility:.0e}, gap {certificate.gap:.0e}, "
