@@ -184,7 +184,8 @@ def _add_layer(
     by_pair = s1 * s2 * (t1 * t2 * inputs + 2 * (t1 * t2 * q2 + t1 * work) * units)
     size = v[0].element_size()
     positions, turned = t1 * t2 * (1 + 2 * pairs) * size, _bytes_by_pair(v, g)
-    if reduction.dot is _all_pairs and by_pair < min(by_position, by_sample) and turned <= room:
+    fits = t2 > 1 and reduction.dot is _all_pairs and turned <= room
+    if fits and by_pair < min(by_position, by_sample):
         _add_by_pair(kernel, v, g, max(1, min(room, enough) // turned), same, rooms)
     elif by_position <= by_sample and positions <= room:
         _add_by_position(kernel, v, g, reduction, max(1, min(room, enough) // positions), same)
