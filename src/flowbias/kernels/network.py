@@ -72,9 +72,14 @@ class Network:
     @property
     def layers(self) -> dict[str, list[str]]:
         """Names of parameters, by the part of the module that holds them."""
+        return self.layers_within("")
+
+    def layers_within(self, prefix: str) -> dict[str, list[str]]:
+        """The same, of parts whose names are told without that beginning."""
         found: dict[str, list[str]] = {}
         for name in self.parameters:
-            found.setdefault(name.rpartition(".")[0] or name, []).append(name)
+            own = name.removeprefix(prefix)
+            found.setdefault(own.rpartition(".")[0] or own, []).append(name)
         return found
 
     def outputs(self, inputs: Inputs) -> Tensor:
