@@ -130,7 +130,7 @@ def test_data_of_another_size_than_the_model_are_refused(name, parameter):
         ("l1_log_scale", "d", 0.0, "d: must be > 0"),
         ("l1_approach_log_scale", "least", 0.0, "rho below"),
         ("loss_gap", "t", [0.0, 1.0], "> 0"),
-        ("gaussian_singular_values", "samples", 0, "an integer >= 1"),
+        ("gaussian_singular_values", "samples", 0, "an integer from 1 to"),
         ("wide_start", "bounds", (1.0,) * 7, "fb.theory.wide_start_bounds"),
     ],
 )
