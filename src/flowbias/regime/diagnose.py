@@ -34,6 +34,7 @@ from flowbias.kernels.compare import (
     vary,
 )
 from flowbias.kernels.network import gradients
+from flowbias.nets.settings import read_flag
 from flowbias.regime.data import Labels, evenly_spread, loaded, read_practice, read_targets
 from flowbias.regime.diagnosis import Diagnosis
 from flowbias.regime.measures import StepEffect, gaps, layer_movements, most_beyond, step_effect
@@ -118,7 +119,8 @@ def diagnose(
         if not own:
             (before, after), x, y = read_practice([before, loaded(before, after)], x, y)
         step = None if step_size is None else _step_effect(before, x, y, step_size, loss)
-        wanted = Wanted(functions, lean, by_layer, step)
+        flags = (_read_choice("functions", functions), _read_choice("lean", lean))
+        wanted = Wanted(*flags, by_layer, step)
         points = (
             model_points(before, after, x, x_new)
             if own
@@ -128,6 +130,10 @@ def diagnose(
         if own or seconds is None:
             return _diagnosed(points, labels, wanted)
         return _within(began + seconds, points, labels, wanted)
+
+
+def _read_choice(name: str, value: Any) -> bool | None:
+    return None if value is None else read_flag(name, value)
 
 
 def _step_effect(before: Any, x: Any, y: Any, step_size: float, loss: Any) -> StepEffect:
