@@ -325,9 +325,10 @@ class Saved:
 @contextmanager
 def gradients(on: bool = True) -> Iterator[None]:
     """Graphs of derivatives on (or off), whatever the caller's mode, of modules as written."""
-    torch = require_torch()
-    with torch.inference_mode(False), torch.set_grad_enabled(on), as_written():
-        yield
+    with as_written():
+        torch = require_torch()
+        with torch.inference_mode(False), torch.set_grad_enabled(on):
+            yield
 
 
 @contextmanager

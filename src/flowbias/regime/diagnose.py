@@ -109,6 +109,7 @@ def diagnose(
     seconds = None if budget is None else as_float(budget)
     if budget is not None and (seconds is None or not seconds > 0.0):
         raise InputError(f"budget: must be > 0, in seconds, got {budget!r}. None is no bound.")
+    flags = _read_choice("functions", functions), _read_choice("lean", lean)
     own = declared_by(before)
     if own and by_layer:
         raise InputError(
@@ -119,7 +120,6 @@ def diagnose(
         if not own:
             (before, after), x, y = read_practice([before, loaded(before, after)], x, y)
         step = None if step_size is None else _step_effect(before, x, y, step_size, loss)
-        flags = (_read_choice("functions", functions), _read_choice("lean", lean))
         wanted = Wanted(*flags, by_layer, step)
         points = (
             model_points(before, after, x, x_new)
@@ -179,7 +179,7 @@ def _within(
         found = _diagnosed(some, None if labels is None else labels.of(rows), few)
         now = time.perf_counter()
         cost, last, left = now - began, size, max(end - now, 0.0)
-        size = min(4 * last, samples, int(last * np.sqrt(left / max(cost, 1e-9))))
+        size = int(min(4 * last, samples, last * np.sqrt(left / max(cost, 1e-9))))
         if size < samples and 2 * size < 3 * last:  # hardly more
             return replace(found, given=samples, hurried=True)
     # All outputs of the kernel at the start beside the trace, and its eigenvectors.
