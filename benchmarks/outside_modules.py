@@ -188,6 +188,12 @@ def of_torch() -> dict[str, Callable[[], Built]]:
         "orthogonal": lambda: (mlp(utils.parametrizations.orthogonal), vectors()),
         "pruned": lambda: (pruned(), vectors()),
         "compiled": lambda: (torch.compile(mlp()), vectors()),
+        "a compiled part": lambda: (
+            nn.Sequential(
+                nn.Linear(4, 4), torch.compile(mlp(), backend="aot_eager"), nn.Linear(CLASSES, 2)
+            ),
+            vectors(),
+        ),
         "DataParallel": lambda: (nn.DataParallel(mlp()), vectors()),
         "a backward through NumPy": lambda: (ThroughNumpy(), vectors()),
         "converts itself": lambda: (Converting(), vectors()),

@@ -1,8 +1,9 @@
 """Every argument of every public function: taken, or refused by the library in its own words.
 
 Each is called as its own example calls it, with one argument after the other replaced by something
-odd. What is lazy about the result is no part of it; `fb.theory`, whose arguments are checked by
-their annotations, has a sweep of its own (tests/theory/test_arguments.py).
+odd. What is lazy about the result is no part of it. Arguments of a wrong kind of `fb.theory`, which
+are checked by their annotations, have a sweep of their own (tests/theory/test_arguments.py); here
+they are of the right kind and of a size at which numbers leave the doubles.
 """
 
 import copy
@@ -12,25 +13,33 @@ import warnings
 from fractions import Fraction
 from importlib import import_module
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
-import sklearn.utils.validation
+import sklearn.metrics
+import sklearn.utils
 
 import flowbias as fb
+from flowbias import theory
 from flowbias.flows.trajectory import FlowError
 from flowbias.models import Neuron
 from flowbias.potentials.biased_depth import BiasedDepthPotential
 from flowbias.potentials.with_bias import WithBias
 from tests.hardening.awkward import assert_explains_itself, example_of
 
-# Training and diagnosing take seconds a call: their rooms have tests of bad input of their own.
-ROOMS = ("", "datasets", "derive", "estimators", "kernels")
+ROOMS = ("", "datasets", "derive", "estimators", "kernels", "nets", "regime")
 # These read files or follow a path that they make, run a whole figure, or hook into a training of
 # somebody else's; and what stands for results takes what the library has computed.
-NOT_CALLED = {"cifar10", "fashion_mnist", "mnist", "run", "watch", "record_descent"}
+NOT_CALLED = {"cifar10", "fashion_mnist", "mnist", "run", "watch"}
 # Flags are read by their truth; a path is made; of big numbers of steps as many are taken.
 NOT_ASKED = {"out", "progress", "points", "max_epochs", "max_steps", "max_cost", "flows"}
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path, monkeypatch):
+    """A word is the name of a file where a file is asked for."""
+    monkeypatch.chdir(tmp_path)
 
 
 class OwnError(Exception):
@@ -84,7 +93,12 @@ EXAMPLES = {
     "MatrixFactorization": {"U": [[0.1], [0.2]], "V": [[0.3], [0.4]]},
 }
 # Of an example, where an odd value of another argument makes it long.
-SHORTER = {"gradient_descent": {"max_steps": 20}, "flow_copies": {"max_steps": 5}}
+SHORTER = {
+    "gradient_descent": {"max_steps": 20},
+    "flow_copies": {"max_steps": 5},
+    "ImplicitBiasRegressorCV": {"n_scales": 3, "cv": 2},
+    "FlowRegressorCV": {"n_scales": 2, "n_times": 3, "cv": 2},
+}
 
 
 def public_functions():
@@ -104,12 +118,13 @@ def asked(function):
 
 
 def _by_scikit_learn(refusal):
-    """Its words for data, which its own checks of estimators ask for, are as good as ours."""
+    """Its words for data, splits and scores, which its own checks ask for, are as good as ours."""
     frame, files = refusal.__traceback__, []
     while frame is not None:
         files.append(frame.tb_frame.f_code.co_filename)
         frame = frame.tb_next
-    return sklearn.utils.validation.__file__ in files
+    rooms = tuple(str(Path(room.__file__).parent) for room in (sklearn.utils, sklearn.metrics))
+    return any(file.startswith(rooms) for file in files)
 
 
 def trouble_with(call):
@@ -146,6 +161,88 @@ def test_every_argument_is_taken_or_refused(function):
         if trouble is not None:
             wrong[f"{name}: {kind}"] = trouble
     assert not wrong
+
+
+CLAIMS = [name for name in theory.__all__ if inspect.isfunction(getattr(theory, name))]
+SIZES = ("fraction", "minus one", "end of the doubles", "least double", "below rounding")
+
+
+def of_odd_size(value):
+    """Numbers of the same shape as an argument; none in place of a model or a function."""
+    try:
+        entries = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        return {}
+    if entries.ndim == 0:
+        return {kind: NUMBERS[kind] for kind in SIZES}
+    unit = entries / np.abs(entries).max()
+    return {f"of size {size:g}": size * unit for size in (1e308, 1e-308, 0.0)}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_claim_takes_numbers_of_any_size_or_refuses_them(name):
+    claim, wrong = getattr(theory, name), {}
+    example = example_of(claim)
+    for argument in inspect.signature(claim).parameters:
+        for kind, value in of_odd_size(example.get(argument, 1.0)).items():
+            given = {**copy.deepcopy(example), argument: value}
+            trouble = trouble_with(lambda given=given: claim(**given))
+            if trouble is not None:
+                wrong[f"{argument}: {kind}"] = trouble
+    assert not wrong
+
+
+ESTIMATORS = [
+    made
+    for made in (getattr(fb.estimators, name) for name in fb.estimators.__all__)
+    if inspect.isclass(made) and hasattr(made, "fit")
+]
+DATA = np.vstack([np.eye(4), -np.ones((2, 4))]), np.array([1.0, 2.0, 0.0, -1.0, 0.5, 1.5])
+
+
+def odd_fits(estimator):
+    """Every call of an estimator with one thing in it odd."""
+    X, y = DATA
+    short = SHORTER.get(estimator.__name__, {})
+    fitted = estimator(**short).fit(X, y)
+    for kind, odd in ODD.items():
+        yield f"X of fit: {kind}", lambda odd=odd: estimator(**short).fit(odd, y)
+        yield f"y of fit: {kind}", lambda odd=odd: estimator(**short).fit(X, odd)
+        yield f"X of predict: {kind}", lambda odd=odd: fitted.predict(odd)
+        yield f"X of score: {kind}", lambda odd=odd: fitted.score(odd, y)
+        yield f"y of score: {kind}", lambda odd=odd: fitted.score(X, odd)
+        for name in asked(estimator):
+            # A score is a function of the caller's.
+            if name == "scoring" and callable(odd):
+                continue
+            given = {**short, name: odd}
+            yield (
+                f"{name}: {kind}",
+                lambda given=given: estimator().set_params(**given).fit(X, y),
+            )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_an_estimator_takes_or_refuses_all_that_it_is_given(estimator):
+    found = {what: trouble_with(call) for what, call in odd_fits(estimator)}
+    assert not {what: trouble for what, trouble in found.items() if trouble is not None}
+
+
+@pytest.mark.parametrize("optimizer", [object(), "text", None, lambda: 1.0])
+def test_a_descent_is_recorded_of_an_optimizer_alone(optimizer):
+    example = example_of(fb.nets.record_descent)
+    with pytest.raises(fb.InputError, match=r"^optimizer: must be a torch\.optim\.SGD of the"):
+        fb.nets.record_descent(example["model"], optimizer, example["weights"])
+
+
+def test_a_claim_follows_a_flow_no_further_than_it_moves():
+    example = example_of(theory.asymptotic_rate)
+    with pytest.raises(fb.InputError, match=r"^t: must be at most .*, got 1e\+150\. Leave it out"):
+        theory.asymptotic_rate(**{**example, "t": [1e150]})
 
 
 POTENTIALS = {

@@ -46,6 +46,17 @@ def test_squared(rows, dtype):
     assert_product(gemm.squared(one), one, one)
 
 
+@pytest.mark.parametrize("sizes", [(3, 5, 7), (130, 257, 200)])
+def test_each_times(sizes):
+    # The second is enough for a call of each pair.
+    terms, rows, columns = sizes
+    first, second = (
+        torch.stack([matrix(terms, width, seed) for seed in range(3)]) for width in (rows, columns)
+    )
+    for found, one, other in zip(gemm.each_times(first, second), first, second, strict=True):
+        assert_product(found, one.T, other.T)
+
+
 def test_rows_that_lie_apart_are_left_to_torch():
     # oneDNN multiplies them a hundred times slower.
     plain = matrix(600, 400, 0)
@@ -115,8 +126,8 @@ def test_numbers_that_are_computed_anew_in_each_pass_are_not_gathered():
 @pytest.mark.parametrize("by_calls", [True, False])
 def test_positions_contracted_by_calls_and_in_one_batch(by_calls, reduce, monkeypatch):
     torch.manual_seed(0)
-    layers = [torch.nn.Linear(24, 48), torch.nn.GELU(), torch.nn.Linear(48, 3)]
-    module = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(90, 3)).eval()
+    layers = [torch.nn.Linear(24, 48), torch.nn.GELU(), torch.nn.Linear(48, 48)]
+    module = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(1440, 3)).eval()
     x, other = torch.randn(6, 30, 24), torch.randn(4, 30, 24)
     double = copy.deepcopy(module).double()
     expected = {

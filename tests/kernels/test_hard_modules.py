@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import warnings
 
 import pytest
 from numpy.testing import assert_allclose
@@ -19,6 +20,30 @@ from flowbias.kernels.jacobian import agree
 from flowbias.kernels.network import gradients
 from tests.kernels.architectures import build, explicit_jacobian, explicit_kernel, torch
 from tests.kernels.test_tangent import REDUCED, assert_kernel
+
+
+class Tied(torch.nn.Module):
+    """Reads out by its embedding, as language models do: a parameter that goes by Jacobians."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.mix = torch.nn.Embedding(7, 8), torch.nn.Linear(8, 24)
+
+    def forward(self, x):
+        heads = self.mix(self.tokens(x)).unflatten(2, (3, 2, 4))
+        q, k, v = (heads[:, :, part].transpose(1, 2) for part in range(3))
+        found = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return (found.transpose(1, 2).flatten(2) @ self.tokens.weight.T)[:, -1]
+
+
+def test_jacobians_through_attention_are_batched_without_a_word():
+    # torch's fused attention has no batching rule: it would loop over samples, and say so.
+    torch.manual_seed(0)
+    module, x = Tied().double(), torch.arange(12).view(3, 4) % 7
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = tangent_kernel(module, x)
+    assert_allclose(found, explicit_kernel(module, x), rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.filterwarnings("ignore:torch.vmap cannot run")

@@ -310,6 +310,44 @@ def test_what_compiles_or_spreads_a_module_is_looked_through(wrapped):
     assert predict(wrapped(net), x, y).document() == predict(net, x, y).document()
 
 
+def test_a_part_that_is_compiled_runs_as_written_and_stays_compiled():
+    """A compiled pass back overwrites what the call left it: torch has it run once at most."""
+
+    class Inner(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.last(torch.tanh(self.first(x)))
+
+    def moved(module):
+        other = copy.deepcopy(module)
+        with torch.no_grad():
+            other[1].first.weight.mul_(1.1)
+        return other
+
+    torch.manual_seed(0)
+    inner = Inner()
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), inner, torch.nn.Linear(4, 2)).double()
+    compiled = torch.compile(inner, backend="aot_eager")
+    x, y = torch.randn(5, 3, dtype=torch.float64), torch.ones(5, 2, dtype=torch.float64)
+    for use in (
+        lambda: tangent_kernel(net, x),
+        lambda: tangent_vector_product(net, x, y),
+        lambda: linearize(net)(x).detach(),
+        lambda: torch.as_tensor(linearized_flow(net, x, y).outputs(t=1.0)),
+        lambda: torch.as_tensor(predict(net, x, y).lazy_gap),
+        lambda: torch.as_tensor(diagnose(net, moved(net), x, y).kernel_change),
+    ):
+        net[1] = inner
+        expected = use()
+        net[1] = compiled
+        assert torch.equal(use(), expected)
+        # Called by its owner it is compiled, as before.
+        assert type(compiled(torch.ones(1, 4).to(x)).grad_fn).__name__.startswith("Compiled")
+
+
 def test_tensors_among_the_attributes_are_as_before():
     class Remembering(torch.nn.Module):
         def __init__(self):

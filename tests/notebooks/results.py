@@ -44,6 +44,7 @@ def of_predictors():
         "stage certificate": stages.certificate,
         "trajectory": fb.flow(net, X, y),
         "leaky trajectory": leaky,
+        "leaky limit": fb.limit(neuron, np.eye(5)[[0, 0]], [1.0, 2.0]),
         "descent": sloppy,
         "uncertainty": fb.estimators.uncertainty(net, X, y),
         "refits": fb.estimators.leave_one_out_refits(net, X, y),

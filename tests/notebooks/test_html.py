@@ -18,7 +18,8 @@ from tests.notebooks.results import HOSTILE, all_results
 NAMES = (
     *("solution", "projected", "certificate", "refused certificate", "path", "trajectory"),
     *("stages", "stage certificate"),
-    *("leaky trajectory", "descent", "lifted solution", "neuron sum", "matrix solution"),
+    *("leaky trajectory", "leaky limit", "descent", "lifted solution", "neuron sum"),
+    "matrix solution",
     *(
         "spectral certificate",
         "fit certificate",

@@ -89,6 +89,41 @@ def test_names_and_objects_are_looked_through(trained, returned):
     assert record.label_alignment == pytest.approx(found.label_alignment[1], rel=1e-3)
 
 
+def test_layers_have_the_names_that_their_owner_knows(trained):
+    class Gained(Named):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.gain = torch.nn.Parameter(torch.zeros(()))
+
+        def forward(self, *, features, mask):
+            return self.returned((1.0 + self.gain) * self.body(features * mask))
+
+    net, moved, x, _ = trained
+    before, after = (Gained(body, RETURNS["object"]) for body in (net, moved))
+    with torch.no_grad():
+        after.gain += 0.1
+    batch = {"features": x, "mask": torch.ones(6, 1)}
+    found = diagnose(before, after, batch, functions=False, by_layer=True)
+    plain = diagnose(net, moved, x, functions=False, by_layer=True)
+    assert list(found.layers) == ["gain", *(f"body.{name}" for name in plain.layers)]
+    # What started at zero moved from there, by no share of it.
+    assert "from 0" in repr(found)
+    assert "inf" not in repr(found)
+
+
+def test_two_samples_have_no_alignment(trained):
+    """Centering leaves one direction of them, whatever the kernel."""
+    net, moved, x, y = trained
+    found = diagnose(net, moved, x[:2], y[:2])
+    assert found.kernel_alignment is found.label_alignment is None
+    assert diagnose(net, moved, x[:3], y[:3]).label_alignment is not None
+    live = copy.deepcopy(net)
+    monitor = Monitor(live, x, y, budget=None, schedule=Every(1), most_inputs=2)
+    live.load_state_dict(moved.state_dict())
+    monitor.step()
+    assert monitor.history.records[0].label_alignment is None
+
+
 def test_half_precision_is_measured_in_single(trained):
     net, moved, x, y = trained
     halves = [copy.deepcopy(module).bfloat16() for module in (net, moved)]

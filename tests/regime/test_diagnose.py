@@ -461,11 +461,13 @@ def test_a_budget_takes_fewer_inputs_and_says_so(trained, monkeypatch):
     ticks = itertools.count()
     clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
     monkeypatch.setattr(sys.modules["flowbias.regime.diagnose"], "time", clock)
-    # A diagnosis takes a tick: on two inputs, and the next would be expected to take 16 of them.
-    found = diagnose(net, moved, x, budget=10.0)
-    assert (found.samples, found.given, found.gaps) == (2, 24, None)
-    assert "Measured on 2 of the 24 inputs, to keep the budget" in found.explanation
-    measured = diagnose(net, moved, x, budget=25.0)
+    # A diagnosis takes a tick: one on two inputs, after which four are expected to take four of
+    # the two that are left. With six left there are four, then eight, and no more.
+    for budget, samples in ((4.0, 2), (8.0, 8)):
+        found = diagnose(net, moved, x, budget=budget)
+        assert (found.samples, found.given, found.gaps) == (samples, 24, None)
+        assert f"Measured on {samples} of the 24 inputs, to keep the budget" in found.explanation
+    measured = diagnose(net, moved, x, budget=20.0)
     assert (measured.samples, measured.gaps) == (24, None)
     assert "Functions were not compared, to keep the budget" in measured.explanation
     whole = diagnose(net, moved, x, budget=1e6)

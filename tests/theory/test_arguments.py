@@ -130,7 +130,7 @@ def test_data_of_another_size_than_the_model_are_refused(name, parameter):
         ("l1_log_scale", "d", 0.0, "d: must be > 0"),
         ("l1_approach_log_scale", "least", 0.0, "rho below"),
         ("loss_gap", "t", [0.0, 1.0], "> 0"),
-        ("gaussian_singular_values", "samples", 0, "an integer >= 1"),
+        ("gaussian_singular_values", "samples", 0, "an integer from 1 to"),
         ("wide_start", "bounds", (1.0,) * 7, "fb.theory.wide_start_bounds"),
     ],
 )
@@ -140,10 +140,10 @@ def test_values_that_say_nothing_are_refused(name, parameter, wrong, message):
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
-def test_a_flow_whose_first_step_fails_is_refused():
+def test_a_flow_whose_time_scale_is_next_to_none_is_refused():
     start = {**example_of("exponential_guarantee"), "loss": 1e300}
     reason = why_nothing(lambda: theory.exponential_guarantee(**start))
-    assert "zero error, got ||r|| = " in reason
+    assert reason.startswith("t: must be at most ")
 
 
 @pytest.mark.parametrize("make", [theory.LinearizedFactorization, theory.Reach.of])

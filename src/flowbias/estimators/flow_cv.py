@@ -17,7 +17,7 @@ from flowbias.estimators.intercepts.frames import warn_of
 from flowbias.estimators.intercepts.samples import Samples
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.stages import StagesRegressorCV
-from flowbias.estimators.start import log_scales_of
+from flowbias.estimators.start import log_scales_of, network
 from flowbias.ground.arguments import read_tolerance
 from flowbias.ground.typing import FloatArray
 from flowbias.results.solution import SolveError
@@ -86,13 +86,13 @@ class FlowRegressorCV(LinearInterpolator):
         check_n_jobs(self.n_jobs)
         X, y, weight = self._read_data(X, y, sample_weight)
         samples = Samples.of(X, y, weight)
-        frame = self._frame(samples)
+        frame, depth = self._frame(samples), network(self.depth, shape=self.shape).depth
         given = self.scales, self.log_scales
         # scale^depth from twice the size of a coefficient of the least-norm fit, if all are alike:
         # larger starts are all the same. Far below it a flow takes its time to leave the start, and
         # goes where the stages go.
         alike = 1.0 / np.sqrt(X.shape[1])
-        starts_at = partial(log_scales_of, *given, frame, self.depth, self.shape, self.n_scales)
+        starts_at = partial(log_scales_of, *given, frame, depth, self.shape, self.n_scales)
         logs = starts_at(eps=1e-4, end=2.0 * alike)
         levels = levels_of(self.n_times, self.eps)
         cv = RepeatedKFold(n_splits=5, n_repeats=2, random_state=0) if self.cv is None else self.cv

@@ -21,7 +21,7 @@ from flowbias.estimators.intercepts.samples import Samples, as_array
 from flowbias.estimators.regressors import ImplicitBiasRegressor
 from flowbias.estimators.scale_walk import TrainingPart, walked
 from flowbias.estimators.start import Grid
-from flowbias.ground.arguments import InputError, shown
+from flowbias.ground.arguments import LARGEST_SIZE, InputError, shown
 from flowbias.ground.threads import one_thread, threads_for
 from flowbias.ground.tolerances import DEFAULT
 from flowbias.ground.typing import FloatArray
@@ -100,7 +100,7 @@ def folds_of(cv: Any, X: Any, y: FloatArray, weight: FloatArray | None, groups: 
     """The splits that `cv` asks for, by scikit-learn's rules."""
     try:
         splits = list(check_cv(cv).split(X, y, groups))
-    except ValueError as error:  # scikit-learn's, which names none of our arguments
+    except (ValueError, TypeError) as error:  # scikit-learn's, which names no argument of ours
         what = "the default, 5 folds" if cv is None else shown(cv)
         raise InputError(
             f"cv: must be able to split {X.shape[0]} samples, got {what}, of which scikit-learn "
@@ -114,9 +114,10 @@ def folds_of(cv: Any, X: Any, y: FloatArray, weight: FloatArray | None, groups: 
 
 def check_n_jobs(n_jobs: Any) -> None:
     """Before the folds are split: joblib would read a string, and refuse 0, in its own words."""
-    if n_jobs is not None and not (isinstance(n_jobs, Integral) and n_jobs != 0):
+    counts = isinstance(n_jobs, Integral) and 0 < abs(int(n_jobs)) <= LARGEST_SIZE
+    if n_jobs is not None and not counts:
         raise InputError(
-            f"n_jobs: must be None or a nonzero integer, got {n_jobs!r}. "
+            f"n_jobs: must be None or a nonzero integer, got {shown(n_jobs)}. "
             "Pass 1 for one fold at a time, -1 for as many as there are processors."
         )
 

@@ -9,7 +9,7 @@ n is the sum of the weights, so that it means the same in every fold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
@@ -123,16 +123,16 @@ class StagesRegressor(StagesBase):
             number = as_float(value)
             if value is not None and (number is None or not number >= 0.0):
                 raise InputError(f"{name}: must be a number >= 0, got {shown(value)}.")
+        if as_float(self.n_features) == np.inf:
+            raise InputError(
+                "n_features: must be finite, got inf. Pass how many are to be selected."
+            )
         if self.tau is not None and self.n_features is not None:
             raise InputError(
                 f"tau, n_features: at most one must be given, got {self.tau!r} and "
                 f"{self.n_features!r}. Leave one out."
             )
-        if self.criterion not in CRITERIA:
-            raise InputError(
-                f"criterion: must be one of {', '.join(map(repr, CRITERIA))}, got "
-                f"{self.criterion!r}. Pass criterion='bic'."
-            )
+        _check_choice("criterion", self.criterion, CRITERIA)
 
     def _chosen(self, path: StagePath, clock: float) -> Stage:
         if self.tau is not None:
@@ -186,10 +186,7 @@ class StagesRegressorCV(StagesBase):
         """
         read_tolerance("tol", self.tol)
         check_n_jobs(self.n_jobs)
-        if self.rule not in RULES:
-            raise InputError(
-                f"rule: must be one of {', '.join(map(repr, RULES))}, got {self.rule!r}."
-            )
+        _check_choice("rule", self.rule, RULES)
         X, y, weight = self._read_data(X, y, sample_weight)
         samples = Samples.of(X, y, weight)
         self._judge(samples, folds_of(self.cv, X, y, weight, groups))
@@ -305,3 +302,11 @@ class Judged(NamedTuple):
             # In the middle, so that no rounding of a time decides which stage it is.
             tau = 0.5 * (tau + (taus[best + 1] if best + 1 < len(taus) else np.inf))
         return cls(taus, mse, float(tau), float(average[best]))
+
+
+def _check_choice(name: str, value: Any, kinds: Collection[str]) -> None:
+    if not isinstance(value, str) or value not in kinds:
+        raise InputError(
+            f"{name}: must be one of {', '.join(map(repr, kinds))}, got {shown(value)}. "
+            f"Pass {name}={next(iter(kinds))!r}."
+        )

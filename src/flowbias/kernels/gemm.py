@@ -68,6 +68,16 @@ def times_transposed(first: Tensor, second: Tensor) -> Tensor:
     return first @ second.T if onednn is None else onednn(first, second)
 
 
+def each_times(first: Tensor, second: Tensor) -> Tensor:
+    """first^T second of each pair of matrices of a batch."""
+    if not len(first) or not by_onednn(first[0].T, second[0].T):
+        return first.transpose(1, 2) @ second
+    products = first.new_empty(len(first), first.shape[2], second.shape[2])
+    for own, one, other in zip(products, first, second, strict=True):
+        own.copy_(times_transposed(one.T, other.T))
+    return products
+
+
 def squared(rows: Tensor, height: int = 64) -> Tensor:
     """rows rows^T, without most of what lies below the diagonal, as far as that pays."""
     torch = require_torch()

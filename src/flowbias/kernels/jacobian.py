@@ -132,7 +132,7 @@ def batched_jacobian(
         _, pull_back = torch.func.vjp(outputs, moving)
         return torch.func.vmap(lambda cotangent: pull_back(cotangent)[0])(cotangents)
 
-    with _no_new_data()():
+    with plain_attention(), _no_new_data()():
         found = torch.func.vmap(one_sample)(*inputs)
     jacobian: Tensor = torch.cat(
         [found[name].reshape(*found[name].shape[:2], -1) for name in names], dim=2

@@ -25,6 +25,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowbias.ground.torch import require_torch
+from flowbias.kernels.gemm import each_times
 from flowbias.kernels.network import Tensor, half_the_digits, normals
 
 if TYPE_CHECKING:
@@ -94,10 +95,16 @@ def _patches(node: Any) -> Callable[[], Tensor]:
     ahead = ((1,), (1,), (0,), (1,)) if line else ((),) * 4
     shape = [(*more, *size) for more, size in zip(ahead, sizes, strict=True)]
 
+    pixels = prod(node._input_metadata[0].shape[2:])
+
     def unfolded() -> Tensor:
-        columns = functional.unfold(v[:, :, None] if line else v, *shape)
-        rows: Tensor = columns.transpose(1, 2).flatten(0, 1).unflatten(1, (groups, -1))
-        return rows
+        rows = v.new_empty(len(v), pixels, v.shape[1] * prod(window))
+        # torch has pixels last. One sample at a time, as all of them twice would be the most that
+        # a convolution takes.
+        for own, sample in zip(rows, v[:, :, None] if line else v, strict=True):
+            own.copy_(functional.unfold(sample, *shape).T)
+        by_group: Tensor = rows.flatten(0, 1).unflatten(1, (groups, -1))
+        return by_group
 
     return unfolded
 
@@ -386,8 +393,8 @@ class Part:
         g = self.by_sample(rows, samples).permute(2, 0, 1, 3)
         if self.active is None:
             return g
-        alive = g[:, :, list(self.active)]
-        if bool((g != 0).sum() != (alive != 0).sum()):
+        alive, count = g[:, :, list(self.active)], require_torch().count_nonzero
+        if bool(count(g) != count(alive)):
             raise Misfit(frozenset(self.names), positions=True)
         return alive
 
@@ -409,7 +416,7 @@ class Part:
         if isinstance(self.rule, Lookup):
             total = g.new_zeros(samples, *uses[0].takes)
             return total.scatter_add_(1, v[0, ..., None].expand_as(g[0]), g[0]).flatten(1)
-        product = g.transpose(2, 3) @ v
+        product = each_times(g.flatten(0, 1), v.flatten(0, 1)).unflatten(0, (-1, samples))
         if self.rule.transposed:
             product = product.transpose(2, 3)
         return product.transpose(0, 1).flatten(1)

@@ -32,6 +32,7 @@ from flowbias.kernels.compare import as_doubles, kernel_matrix
 from flowbias.kernels.jacobian import not_linearizable, takes_substitutes, value_and_change
 from flowbias.kernels.network import (
     Network,
+    as_written,
     copied,
     copied_in_double,
     gradients,
@@ -103,7 +104,7 @@ def _twin_class() -> Any:
             if not self.tried:
                 self._try(at, inputs)
             direction = {name: now - at[name] for name, now in self.named_point().items()}
-            with left_alone(self.base):
+            with left_alone(self.base), as_written():
                 start, change = value_and_change(self.base, at, direction, inputs)
             return start + change
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from types import FunctionType
@@ -71,9 +72,14 @@ class Network:
     @property
     def layers(self) -> dict[str, list[str]]:
         """Names of parameters, by the part of the module that holds them."""
+        return self.layers_within("")
+
+    def layers_within(self, prefix: str) -> dict[str, list[str]]:
+        """The same, of parts whose names are told without that beginning."""
         found: dict[str, list[str]] = {}
         for name in self.parameters:
-            found.setdefault(name.rpartition(".")[0] or name, []).append(name)
+            own = name.removeprefix(prefix)
+            found.setdefault(own.rpartition(".")[0] or own, []).append(name)
         return found
 
     def outputs(self, inputs: Inputs) -> Tensor:
@@ -126,8 +132,12 @@ def unwrapped(module: Any) -> Any:
         )
     if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
         return unwrapped(module.module)
-    # By name: to load torch.compile takes longer than most kernels.
-    return unwrapped(module._orig_mod) if type(module).__name__ == "OptimizedModule" else module
+    return unwrapped(module._orig_mod) if _is_compiled(module) else module
+
+
+def _is_compiled(module: Any) -> bool:
+    """By name: to load torch.compile takes longer than most kernels."""
+    return type(module).__name__ == "OptimizedModule"
 
 
 @contextmanager
@@ -314,9 +324,25 @@ class Saved:
 
 @contextmanager
 def gradients(on: bool = True) -> Iterator[None]:
-    """Graphs of derivatives on (or off), whatever the caller's mode."""
+    """Graphs of derivatives on (or off), whatever the caller's mode, of modules as written."""
+    with as_written():
+        torch = require_torch()
+        with torch.inference_mode(False), torch.set_grad_enabled(on):
+            yield
+
+
+@contextmanager
+def as_written() -> Iterator[None]:
+    """What is compiled inside of a module runs as it was written.
+
+    A compiled pass back overwrites what it was left by the call: there is one, where a kernel takes
+    one for each output.
+    """
     torch = require_torch()
-    with torch.inference_mode(False), torch.set_grad_enabled(on):
+    # To load the compiler takes seconds; where it is not loaded, nothing is compiled. And while it
+    # reads our caller's code, how that runs is for the caller to say.
+    compiled = "torch._dynamo" in sys.modules and not torch.compiler.is_compiling()
+    with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
         yield
 
 
@@ -386,7 +412,8 @@ def copied(module: Any) -> Any:
     """A deep copy; refused where it would not be a module of its own."""
     module = unwrapped(module)
     for name, part in module.named_modules():
-        if isinstance(vars(part).get("forward"), FunctionType):
+        # The copy of a compiled part has a forward of its own, of what it is a copy of.
+        if isinstance(vars(part).get("forward"), FunctionType) and not _is_compiled(part):
             raise InputError(
                 f"module: must be copyable, got a function in the place of forward of "
                 f"{name or 'the module itself'}, which would go on using the original. Define it "

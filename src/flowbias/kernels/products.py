@@ -4,8 +4,9 @@ K is (n1, n2, c, c), or a reduction of it: each knows how to multiply features o
 outputs, size), and where the products go; `paired` ones need products of equal outputs only.
 
 A parameter used at several positions leaves a choice: Gram matrices of all positions, or the
-gradient of each sample first and its products after. Both are exact; counted multiplications
-decide, as the second wins for a transformer on long sequences and the first on short ones.
+gradient of each sample first and its products after, or the Gram matrix of inputs applied to the
+gradients of one side. All are exact; counted multiplications decide: the second wins for a
+transformer on long sequences, the third on short ones, the first on shortest or for few outputs.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def _add_layer(
     rooms: _Rooms,
     enough: int = 2**23,
 ) -> None:
-    """The cheaper of two ways; products of positions `enough` bytes at a time, not all there is."""
+    """The cheapest of three ways; products of positions `enough` bytes at a time, not of all."""
     (s1, t1, inputs), (s2, t2, _) = v[0].shape, v[1].shape
     q1, q2, units = g[0].shape[2], g[1].shape[2], g[0].shape[3]
     pairs = reduction.pairs(q1, q2)
@@ -179,9 +180,15 @@ def _add_layer(
     # An addition that waits for memory costs about 16 multiplications inside a matrix product.
     by_position = s1 * s2 * t1 * t2 * (inputs + work * units + 16 * (pairs + 1))
     by_sample = (s1 * q1 * t1 + s2 * q2 * t2 + s1 * s2 * work) * inputs * units
-    needed = t1 * t2 * (1 + 2 * pairs) * v[0].element_size()
-    if by_position <= by_sample and needed <= room:
-        _add_by_position(kernel, v, g, reduction, max(1, min(room, enough) // needed), same)
+    # A multiplication in a product of two samples alone costs as much as 2 in a large one.
+    by_pair = s1 * s2 * (t1 * t2 * inputs + 2 * (t1 * t2 * q2 + t1 * work) * units)
+    size = v[0].element_size()
+    positions, turned = t1 * t2 * (1 + 2 * pairs) * size, _bytes_by_pair(v, g)
+    fits = t2 > 1 and reduction.dot is _all_pairs and turned <= room
+    if fits and by_pair < min(by_position, by_sample):
+        _add_by_pair(kernel, v, g, max(1, min(room, enough) // turned), same, rooms)
+    elif by_position <= by_sample and positions <= room:
+        _add_by_position(kernel, v, g, reduction, max(1, min(room, enough) // positions), same)
     else:
         _add_by_sample(kernel, v, g, reduction, room, same, rooms)
 
@@ -207,6 +214,48 @@ def _add_by_position(
         else:
             products.mul_(reduction.spread(weights))
             kernel[i, j] += products.unflatten(1, (-1, t2)).unflatten(0, (-1, t1)).sum((1, 3))
+
+
+def _bytes_by_pair(v: tuple[Tensor, Tensor], g: tuple[Tensor, Tensor]) -> int:
+    """What each sample of the second side takes in `_add_by_pair`."""
+    (_, t1, q1, units), (_, t2, q2, _) = g[0].shape, g[1].shape
+    numbers = t1 * t2 * (2 + q2) + (t1 + t2) * q2 * units + 2 * q1 * q2
+    return int(numbers * v[0].element_size())
+
+
+def _add_by_pair(
+    kernel: Tensor,
+    v: tuple[Tensor, Tensor],
+    g: tuple[Tensor, Tensor],
+    step: int,
+    same: bool,
+    rooms: _Rooms,
+) -> None:
+    """sum_p <g_{a,p}, sum_q <v_p, v'_q> g'_{b,q}>, of all pairs of outputs.
+
+    The inner sum serves all a. A pair of samples takes multiplications by the positions of both
+    sides and the outputs of one, where products of gradients take them by the inputs.
+    """
+    torch = require_torch()
+    (s1, t1, outputs, units), (s2, t2, others, _) = g[0].shape, g[1].shape
+    for first in range(0, s2, step):
+        last = min(first + step, s2)
+        theirs = g[1][first:last].transpose(1, 2).contiguous()
+        for one in range(min(s1, last) if same else s1):
+            begun = max(one, first) if same else first
+            count = last - begun
+            weights = times_transposed(v[0][one], v[1][begun:last].flatten(0, 1))
+            weights = weights.view(t1, count, t2).transpose(0, 1)[:, None]
+            # What the other side's positions add up to at each of ours.
+            room = rooms(0, theirs, count * others * t1 * units).view(-1, t1, units)
+            torch.bmm(
+                weights.expand(-1, others, -1, -1).flatten(0, 1),
+                theirs[begun - first :].flatten(0, 1),
+                out=room,
+            )
+            mine = g[0][one].transpose(0, 1).flatten(1)
+            products = times_transposed(mine, room.flatten(1))
+            kernel[one, begun:last] += products.view(outputs, count, others).transpose(0, 1)
 
 
 class _Rooms:

@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, TypeVar
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, depth_inside
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.closed_form import closed_kernel, declared_by
 from flowbias.kernels.features import Features, Gradients, features
@@ -441,6 +441,6 @@ def _warned(names: Sequence[str], reason: str) -> bool:
     warnings.warn(
         f"torch.vmap cannot run this module ({textwrap.shorten(reason, 100)}): Jacobians of "
         f"{named} are taken one sample after the other, which is slower.",
-        stacklevel=2,
+        stacklevel=depth_inside(),
     )
     return False

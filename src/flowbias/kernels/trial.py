@@ -139,7 +139,7 @@ class Trial:
             parts, singles = self._proved(together, recordings, expected, excluded)
             made = self._made(singles, recordings)
             forms = {
-                name: _form(part, made.get(name), recordings[0], name in everywhere)
+                name: _form(part, made.get(name), recordings[0], self.outputs, name in everywhere)
                 for name, part in singles.items()
             }
             batched, alone_parts = _joined(
@@ -309,7 +309,11 @@ class Trial:
 
 
 def _form(
-    part: Part, made: tuple[Tensor, ...] | None, recording: Recording, everywhere: bool
+    part: Part,
+    made: tuple[Tensor, ...] | None,
+    recording: Recording,
+    outputs: int,
+    everywhere: bool,
 ) -> dict[str, Any]:
     """The positions at which gradients arrive, and which of two forms is smaller."""
     if made is None:
@@ -322,7 +326,10 @@ def _form(
     uses = part.uses(recording)
     table = isinstance(part.rule, Lookup)
     inputs = uses[0].takes[0] if table else part.seen(uses, 1)().shape[3]
-    return {"active": active, "dense": inputs <= positions}
+    # The gradients of all outputs, or theirs at all positions and what each position sees.
+    made_of_one = outputs * made[0].shape[3]
+    factors = positions * (made_of_one + (1 if table else inputs))
+    return {"active": active, "dense": inputs * made_of_one <= factors}
 
 
 def _takes_the_same(part: Part, together: Recording, single: Part, alone: Recording) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.ground.arguments import InputError, read_count, read_positive
+from flowbias.ground.arguments import InputError, read_count, read_positive, real_array
 from flowbias.ground.drawing import course, picture
 from flowbias.ground.html import some, table
 from flowbias.ground.torch import require_torch
@@ -326,7 +326,10 @@ def read_targets(y: Any, shape: Shape, count: int, inputs: Any) -> Any:
 def _read_rates(step_size: Any, shape: Shape, count: int) -> Any:
     """Step sizes as (copies, 1, 1)."""
     torch = require_torch()
-    many = isinstance(step_size, Sequence | np.ndarray) and np.ndim(step_size) == 1
+    many = isinstance(step_size, Sequence | np.ndarray) and not isinstance(step_size, str | bytes)
+    if many:
+        fix = f"Pass one number, or one per copy ({count})."
+        many = real_array("step_size", step_size, fix).ndim == 1
     given = list(step_size) if many else [step_size] * count
     if len(given) != count:
         raise InputError(

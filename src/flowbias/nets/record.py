@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flowbias.flows.effective import EffectiveStart, taken_back
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, shown
 from flowbias.ground.routing import provided_by, unfitting
+from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.models._base import MirrorModel, Parameters
 from flowbias.potentials import Provides
@@ -156,11 +157,19 @@ def record_descent(
     """
     if Provides.RESTART not in provided_by(model):
         raise unfitting(model, "be a diagonal network for its descent to be a flow", "")
-    count = len(model.initial_parameters())
-    if len(weights) != count or all(weight is None for weight in weights):
+    torch, count = require_torch(), len(model.initial_parameters())
+    kinds = torch.Tensor | None
+    listed = isinstance(weights, list | tuple) and all(isinstance(w, kinds) for w in weights)
+    if not listed or len(weights) != count or all(weight is None for weight in weights):
+        got = f"{len(weights)} entries" if isinstance(weights, list | tuple) else shown(weights)
         raise InputError(
             f"weights: must be {count} tensors in the order of model.initial_parameters(), got "
-            f"{len(weights)}. Pass None for those that are zero for good."
+            f"{got}. Pass None for those that are zero for good."
+        )
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InputError(
+            f"optimizer: must be a torch.optim.SGD of the weights, got {shown(optimizer)}. Pass "
+            "the one that trains them."
         )
     return DescentRecorder(model, optimizer, weights)
 

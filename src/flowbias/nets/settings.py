@@ -43,7 +43,7 @@ def read_dtype(dtype: Any) -> Any:
     """float32 or float64 of torch; None means float32."""
     torch = require_torch()
     chosen = torch.float32 if dtype is None else dtype
-    if chosen not in (torch.float32, torch.float64):
+    if not any(chosen is kind for kind in (torch.float32, torch.float64)):
         raise InputError(
             f"dtype: must be torch.float32 or torch.float64, got {dtype!r}. "
             "Pass one of these, or leave it out for float32."

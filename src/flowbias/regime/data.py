@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.ground.arguments import InputError, as_array, as_reals, shown
+from flowbias.ground.arguments import InputError, as_array, as_reals, depth_inside, shown
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.network import (
@@ -68,7 +68,9 @@ def _joined(batches: Any, y: Any, most: int = 256) -> tuple[Any, Any]:
     torch, kept, samples = require_torch(), [], 0
     for batch in batches:
         if samples >= most:
-            warnings.warn(f"x: the first {samples} samples of the batches are used", stacklevel=4)
+            warnings.warn(
+                f"x: the first {samples} samples of the batches are used", stacklevel=depth_inside()
+            )
             break
         kept.append(batch)
         first = next(iter(batch.values())) if isinstance(batch, Mapping) else batch
@@ -99,7 +101,7 @@ def _in_single(module: Any) -> Any:
     half = {p.dtype for p in module.parameters()} & {torch.float16, torch.bfloat16}
     if not half:
         return module
-    warnings.warn(f"a module in {half.pop()} is measured in float32", stacklevel=4)
+    warnings.warn(f"a module in {half.pop()} is measured in float32", stacklevel=depth_inside())
     return copied(module).float()
 
 
@@ -155,6 +157,11 @@ def _adapted() -> Any:
             return _picked(self.module(**dict(zip(self.names, inputs, strict=True))))
 
     return Adapted
+
+
+def layers_of(network: Network) -> dict[str, list[str]]:
+    """Names of parameters by the part that holds them, which is called as its owner knows it."""
+    return network.layers_within("module." if isinstance(network.module, _adapted()) else "")
 
 
 def fresh_tensors(inputs: Inputs, samples: int = 200) -> Inputs:

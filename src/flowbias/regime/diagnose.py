@@ -34,6 +34,7 @@ from flowbias.kernels.compare import (
     vary,
 )
 from flowbias.kernels.network import gradients
+from flowbias.nets.settings import read_flag
 from flowbias.regime.data import Labels, evenly_spread, loaded, read_practice, read_targets
 from flowbias.regime.diagnosis import Diagnosis
 from flowbias.regime.measures import StepEffect, gaps, layer_movements, most_beyond, step_effect
@@ -108,6 +109,7 @@ def diagnose(
     seconds = None if budget is None else as_float(budget)
     if budget is not None and (seconds is None or not seconds > 0.0):
         raise InputError(f"budget: must be > 0, in seconds, got {budget!r}. None is no bound.")
+    flags = _read_choice("functions", functions), _read_choice("lean", lean)
     own = declared_by(before)
     if own and by_layer:
         raise InputError(
@@ -118,7 +120,7 @@ def diagnose(
         if not own:
             (before, after), x, y = read_practice([before, loaded(before, after)], x, y)
         step = None if step_size is None else _step_effect(before, x, y, step_size, loss)
-        wanted = Wanted(functions, lean, by_layer, step)
+        wanted = Wanted(*flags, by_layer, step)
         points = (
             model_points(before, after, x, x_new)
             if own
@@ -128,6 +130,10 @@ def diagnose(
         if own or seconds is None:
             return _diagnosed(points, labels, wanted)
         return _within(began + seconds, points, labels, wanted)
+
+
+def _read_choice(name: str, value: Any) -> bool | None:
+    return None if value is None else read_flag(name, value)
 
 
 def _step_effect(before: Any, x: Any, y: Any, step_size: float, loss: Any) -> StepEffect:
@@ -160,10 +166,11 @@ def _within(
 ) -> Diagnosis:
     """The diagnosis on as many inputs as there is time for, until the clock shows `end`.
 
-    On few of them first, then on four times as many as long as the next one, whose cost grows with
-    the square of their number at most, will be done in time: what has been found is there.
+    On few of them first, then on up to four times as many, as long as the next one, whose cost
+    grows with the square of their number at most, will be done in time: what has been found is
+    there.
     """
-    given, size, cost, found = points[0].values["x"], fewest, 0.0, None
+    given, size, last, cost = points[0].values["x"], fewest, fewest, 0.0
     samples, outputs = given.shape
     few = replace(wanted, functions=False, lean=False)
     while size < samples:
@@ -171,13 +178,12 @@ def _within(
         some = points[0].on(rows), points[1].on(rows)
         found = _diagnosed(some, None if labels is None else labels.of(rows), few)
         now = time.perf_counter()
-        cost, left = now - began, end - now
-        following = min(4 * size, samples)
-        if cost * (following / size) ** 2 > left:
+        cost, last, left = now - began, size, max(end - now, 0.0)
+        size = int(min(4 * last, samples, last * np.sqrt(left / max(cost, 1e-9))))
+        if size < samples and 2 * size < 3 * last:  # hardly more
             return replace(found, given=samples, hurried=True)
-        size = following
     # All outputs of the kernel at the start beside the trace, and its eigenvectors.
-    extra = cost * (samples / max(size // 4, fewest)) ** 2 + 2e-9 * (samples * outputs) ** 3
+    extra = cost * (samples / last) ** 2 + 2e-9 * (samples * outputs) ** 3
     hurried = wanted.compares(samples * outputs) and time.perf_counter() + 2.0 * extra > end
     return replace(_diagnosed(points, labels, few if hurried else wanted), hurried=hurried)
 
@@ -202,10 +208,11 @@ def _diagnosed(points: Points, labels: Labels | None, wanted: Wanted) -> Diagnos
         # The twin needs K_0 with all pairs of outputs; every measure is of the trace.
         before, full = first.kernels(full=compare)
         change = relative_kernel_change(before, after)
-        alike = kernel_alignment(before, after) if len(start) > 1 else None
-        aligned = None
-        # Of labels that are all the same centering leaves nothing, and nothing of a single sample.
-        if labels is not None and vary(labels.numbers):
+        # Centering leaves nothing of a single sample, or of labels that are all the same, and one
+        # and the same direction of two samples, whatever the kernels.
+        several, aligned = len(start) > 2, None
+        alike = kernel_alignment(before, after) if several else None
+        if several and labels is not None and vary(labels.numbers):
             aligned = (
                 label_alignment(before, labels.numbers),
                 label_alignment(after, labels.numbers),

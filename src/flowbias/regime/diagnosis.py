@@ -162,7 +162,7 @@ class Diagnosis:
         if self.layers is not None:
             lines += [f"  {'layer':<32}{'moved':>10}{'carries':>10}"]
             lines += [
-                f"  {name:<32}{layer.moved:>10.3g}{layer.carries:>10.3g}"
+                f"  {name:<32}{layer.moved_in_words:>10}{layer.carries:>10.3g}"
                 for name, layer in self.layers.items()
             ]
         return "\n".join([*lines, f"  {self.explanation}"])

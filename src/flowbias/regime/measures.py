@@ -44,7 +44,7 @@ from flowbias.ground.typing import FloatArray
 from flowbias.kernels.jacobian import call_at
 from flowbias.kernels.network import flat_outputs, gradients
 from flowbias.nets.losses import read_data, read_loss
-from flowbias.regime.data import Labels
+from flowbias.regime.data import Labels, layers_of
 from flowbias.regime.leanest import leanest
 from flowbias.regime.points import Points
 
@@ -108,6 +108,11 @@ class LayerMovement:
     moved: float
     carries: float
 
+    @property
+    def moved_in_words(self) -> str:
+        """The number, which has no meaning where all parameters started at zero."""
+        return f"{self.moved:.3g}" if self.moved < float("inf") else "from 0"
+
 
 def layer_movements(points: Any) -> dict[str, LayerMovement]:
     """By the name of the module that holds the parameters, of a torch module at two points."""
@@ -122,7 +127,7 @@ def layer_movements(points: Any) -> dict[str, LayerMovement]:
         trained = outputs([])
         learned = float((trained - outputs(list(before.parameters))).norm())
         found = {}
-        for layer, names in before.layers.items():
+        for layer, names in layers_of(before).items():
             sizes = [
                 np.linalg.norm([float(part.norm()) for part in parts])
                 for parts in (

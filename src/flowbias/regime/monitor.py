@@ -89,8 +89,11 @@ class Monitor:
                 "Pass None for no bound."
             )
         read_count("most_inputs", most_inputs, "It is the size of the probe.")
-        if not takes(clock, 0):
-            raise InputError(f"clock: must be a function, got {shown(clock)}. It returns seconds.")
+        if not takes(clock, 0) or as_float(clock()) is None:
+            raise InputError(
+                f"clock: must be a function that returns seconds, got {shown(clock)}. Leave it out "
+                "for time.perf_counter."
+            )
         self.budget, self._clock = share, clock
         began = clock()
         self.module = unwrapped(module)

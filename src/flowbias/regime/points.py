@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from flowbias.flows.coordinates import ParameterLayout
-from flowbias.ground.arguments import InputError, as_array
+from flowbias.ground.arguments import InputError, as_array, depth_inside
 from flowbias.ground.routing import first_fitting
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
@@ -404,7 +404,7 @@ def module_points(before: Any, after: Any, x: Any, new: Any, max_memory: int | s
         warnings.warn(
             "running statistics (BatchNorm) differ between before and after: those of after are "
             "used for both, so that only parameters count as learned",
-            stacklevel=3,
+            stacklevel=depth_inside(),
         )
     x = first.cast_inputs("x", x)
     new = None if new is None else first.cast_inputs("x_new", new)

@@ -145,9 +145,11 @@ class Probe:
         )
 
     def _aligned(self, kernel: Tensor) -> float | None:
-        """None without labels, or where those of the inputs are all the same."""
-        labels = None if self._labels is None else self._labels[: len(kernel)]
-        return label_alignment(kernel, labels) if labels is not None and vary(labels) else None
+        """None without labels, where those of the inputs are all the same, or of two inputs."""
+        if self._labels is None or len(kernel) < 3:
+            return None
+        labels = self._labels[: len(kernel)]
+        return label_alignment(kernel, labels) if vary(labels) else None
 
     def _gradients(self, network: Network, inputs: Inputs, buffer: Tensor | None = None) -> _Rows:
         """Of each input alone; into a buffer of their shape, if there is one."""

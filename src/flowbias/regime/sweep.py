@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flowbias.flows.integrate import flow
-from flowbias.ground.arguments import InputError, as_float, shown, takes
+from flowbias.ground.arguments import InputError, as_float, real_array, shown, takes
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import table
 from flowbias.ground.typing import FloatArray
@@ -337,16 +337,18 @@ def _read_end(end: Any) -> Fit:
     return end
 
 
+_SCALES = "Pass for instance numpy.geomspace(0.01, 100, 9)."
+
+
 def _read_scales(scales: Any) -> list[float]:
     try:
-        values = sorted(float(s) for s in np.atleast_1d(np.asarray(scales, dtype=np.float64)))
-    except (TypeError, ValueError, OverflowError):
+        values = sorted(float(s) for s in np.atleast_1d(real_array("scales", scales, _SCALES)))
+    except (TypeError, ValueError):  # of no numbers; of more than one dimension
         values = []
     # Each compared: NaN has no place in an order, and may end up anywhere.
     if not values or not all(0.0 < value < np.inf for value in values):
         raise InputError(
-            f"scales: must be one or more finite numbers > 0, got {shown(scales)}. "
-            "Pass for instance numpy.geomspace(0.01, 100, 9)."
+            f"scales: must be one or more finite numbers > 0, got {shown(scales)}. {_SCALES}"
         )
     return values
 

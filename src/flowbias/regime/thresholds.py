@@ -141,8 +141,6 @@ class Thresholds:
                 f"on new inputs its linearized twin is {evidence.twin:.1%} away (kernel up to "
                 f"{self.kernel_gap:.0%}, as for the share beyond the kernel)"
             )
-        else:
-            parts.append(f"kernel needs a share beyond the kernel of at most {self.kernel_gap:.0%}")
         if evidence.turned is not None:
             parts.append(
                 f"its tangent features turned by {evidence.turned:.2g} (grad distance; kernel up "
@@ -153,6 +151,9 @@ class Thresholds:
                 f"the product of that and the share is {evidence.features_learned:.2g} (rich from "
                 f"{self.rich_features:g} on)"
             )
+        if evidence.twin is None:
+            also = "also " if parts else ""
+            parts.append(f"kernel {also}asks for a share of at most {self.kernel_gap:.0%}")
         words = ", ".join(parts)
         return f"{words[0].upper()}{words[1:]}."
 

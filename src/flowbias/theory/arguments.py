@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Integral
 from typing import (
     Annotated,
@@ -30,7 +31,7 @@ from typing import (
 import numpy as np
 
 from flowbias.flows.leaky_neuron.follow import ActivatedNeuron
-from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.arguments import LARGEST_SIZE, InputError, as_float, shown
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.models._base import MirrorModel
@@ -39,6 +40,7 @@ from flowbias.models.neuron import Neuron, NeuronSum
 from flowbias.potentials import Potential, Provides
 from flowbias.problems.matrix import MatrixCompletion, MatrixProblem, MatrixRegression, shape_of
 from flowbias.problems.regression import checked_array
+from flowbias.results.solution import SolveError
 from flowbias.theory.claim import Claim, Kind, Reference
 
 
@@ -164,7 +166,7 @@ def _is_number(value: Any) -> bool:
 
 def _is_count(value: Any) -> bool:
     whole = isinstance(value, Integral) and not isinstance(value, bool)
-    return whole and value >= 1
+    return whole and 1 <= value <= LARGEST_SIZE
 
 
 EXPECTED: dict[Any, Rule] = {
@@ -178,7 +180,7 @@ EXPECTED: dict[Any, Rule] = {
     ),
     Callable: ExpectedKind("a function", "Pass a function of one argument.", callable),
     float: ExpectedKind("a number", "Pass a float.", _is_number),
-    int: ExpectedKind("an integer >= 1", "Pass an int.", _is_count),
+    int: ExpectedKind(f"an integer from 1 to {LARGEST_SIZE}", "Pass an int.", _is_count),
     ArrayLike: ExpectedNumbers((0, 1)),
     Vector: ExpectedNumbers((1,)),
     Matrix: ExpectedNumbers((2,)),
@@ -227,9 +229,12 @@ def checked(claim: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(claim)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        _check(claim, signature.bind(*args, **kwargs).arguments)
+        bound = signature.bind(*args, **kwargs)
+        _check(claim, bound.arguments)
+        bound.arguments.update(_as_floats(claim, bound.arguments))
         try:
-            return claim(*args, **kwargs)
+            with _within_doubles(claim, bound.arguments):
+                return claim(*bound.args, **bound.kwargs)
         except OutsideHypothesis as outside:
             count = _claims(claim)
             if count is None:
@@ -238,6 +243,56 @@ def checked(claim: Callable[P, R]) -> Callable[P, R]:
             return cast(R, silent if count == 0 else (silent,) * count)
 
     return call
+
+
+def _as_floats(claim: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, float]:
+    """The single numbers among the arguments, as floats: NumPy has no roots of fractions."""
+    rules = {name: rule for name, rule, _ in _parameters(claim)}
+    numbers = {name: as_float(value) for name, value in given.items() if name in rules}
+    return {
+        name: number
+        for name, number in numbers.items()
+        if number is not None and rules[name] is not EXPECTED[int]
+    }
+
+
+# Sizes of which any power that a claim takes is a double.
+_ORDINARY_SIZES = 1e-60, 1e60
+
+
+@contextmanager
+def _within_doubles(claim: Callable[..., Any], given: Mapping[str, Any]) -> Iterator[None]:
+    """Where an argument is so large or small that numbers leave the doubles, an error names it.
+
+    What overflowed would be compared as if it were a number: the claim would seem to fail.
+    """
+    least, most = _ORDINARY_SIZES
+    sizes = {name: size for name, value in given.items() if (size := _size(value)) is not None}
+    beyond = {name: size for name, size in sizes.items() if not least <= size <= most}
+    if not beyond:
+        yield
+        return
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            yield
+    except (InputError, SolveError):
+        raise
+    except (ArithmeticError, ValueError) as lost:  # ValueError: LAPACK's and SciPy's, of infinities
+        name = max(beyond, key=lambda name: abs(np.log10(beyond[name])))
+        raise InputError(
+            f"{name}: must be of a size at which the numbers of {claim.__qualname__} are doubles, "
+            f"got {beyond[name]:.3g}. Pass numbers nearer to 1."
+        ) from lost
+
+
+def _size(value: Any) -> float | None:
+    """The largest entry of numbers; None of zeros and of what holds no numbers."""
+    try:
+        entries = np.abs(np.asarray(value, dtype=np.float64))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    size = float(entries.max(initial=0.0))
+    return size if 0.0 < size < np.inf else None
 
 
 @functools.cache

@@ -261,7 +261,8 @@ def label_noise_shrinks_the_start(
         )
         for count in (steps // 2, steps)
     ]
-    if halves[-1].status is not DescentStatus.NOISY:
+    stays = bool(np.isfinite(halves[-1].gain).all())
+    if halves[-1].status is not DescentStatus.NOISY or not stays:
         raise OutsideHypothesis(f"step_size: must be stable: {halves[-1].message}")
     gained = float((halves[1].gain - halves[0].gain).sum())
     each = (model.step_rate * step_size * label_noise) ** 2  # type: ignore[attr-defined]

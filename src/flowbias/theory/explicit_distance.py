@@ -17,7 +17,14 @@ from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits import limit
 from flowbias.potentials import DepthPotential, DistancePotential
 from flowbias.problems.regression import Regression
-from flowbias.theory.arguments import Vector, checked, positive, same_size, something_to_fit
+from flowbias.theory.arguments import (
+    OutsideHypothesis,
+    Vector,
+    checked,
+    positive,
+    same_size,
+    something_to_fit,
+)
 from flowbias.theory.claim import WOODWORTH, Claim, Statement, Tolerance, beyond_the_papers
 
 _QUARTIC = WOODWORTH("section 4", "after (9), corrected")
@@ -126,7 +133,12 @@ def explicit_norm_is_quasi_norm(w: Vector, depth: float) -> Claim:
     >>> fb.theory.explicit_norm_is_quasi_norm([0.5, -2.0], depth=3).holds
     True
     """
-    power = 2.0 / positive("depth", depth, "It is D of w+^D - w-^D.")
+    if not positive("depth", depth, "It is D of w+^D - w-^D.") >= 2.0:
+        raise OutsideHypothesis(
+            f"depth: must be at least 2, got {depth!r}. Below that both weights share in "
+            "the least norm."
+        )
+    power = 2.0 / depth
     sizes = np.abs(np.asarray(w, dtype=np.float64))
     predicted = float(np.sum(sizes**power))
     words = "the least squared norm of weights with predictor w is its 2/D quasi-norm"

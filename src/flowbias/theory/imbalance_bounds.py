@@ -206,6 +206,8 @@ def error_operator(U: Any, V: Any, E: Any) -> tuple[Claim, Claim, Claim]:
     """
     left, right = checked_tensor("U", U, ("r", "h")), checked_tensor("V", V, ("m", "h"))
     error = checked_tensor("E", E, ("r", "m"))
+    if not error.any():
+        raise OutsideHypothesis("E: must not be all zeros, which has no rate. Pass an error.")
     r, m = error.shape
     same_size("U", len(left), r, "rows, one per row of E")
     same_size("V", len(right), m, "rows, one per column of E")

@@ -199,7 +199,8 @@ def race_to_kernel(X: Any, y: Any, scale: float, eps: float) -> Claim:
     True
     """
     problem, least, _ = with_least_l2(X, y)
-    stretch = np.exp(2.0 * (sharp_kernel_log_scale(eps, least) - np.log(scale)))
+    log_scale = np.log(positive("scale", scale, "It is sqrt(|u| |v|) at the start."))
+    stretch = np.exp(2.0 * (sharp_kernel_log_scale(eps, least) - log_scale))
     # (1+s^2)/(1-s^2) = stretch; a scale that is large already needs no shape.
     shape = float(np.sqrt(max(stretch - 1.0, 0.0) / (stretch + 1.0)))
     w = limit(UntiedDiagonalNet(scale=scale, shape=shape), problem).w

@@ -295,7 +295,13 @@ class _Flow(NamedTuple):
             return self._measured(np.zeros(1), y0[:, None])
         clock = 1.0 / (self.c * self.top * (unit + first))  # one over the fastest rate
         times = None if t is None else _times(t)
-        last = self.longest * clock if times is None else float(times[-1])
+        longest = self.longest * clock
+        last = longest if times is None else float(times[-1])
+        if not last <= longest:
+            raise InputError(
+                f"t: must be at most {longest:.3g}, {self.longest:.0e} of the fastest time scale "
+                f"at the start, got {last:.3g}. Leave it out to follow to the end."
+            )
 
         def done(_t: float, y: FloatArray) -> float:
             return self.error(y) - goal

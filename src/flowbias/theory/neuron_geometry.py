@@ -20,7 +20,15 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
-from flowbias.theory.arguments import Matrix, Vector, checked, positive, same_size, unresolved
+from flowbias.theory.arguments import (
+    Matrix,
+    OutsideHypothesis,
+    Vector,
+    checked,
+    positive,
+    same_size,
+    unresolved,
+)
 from flowbias.theory.claim import AZULAY, Allowed, Claim, Statement, Tolerance
 
 # Step of central differences relative to ||v||; their error is its square times a few, plus
@@ -159,6 +167,10 @@ def _defect(
     weight: float,
 ) -> Claim:
     """The defect against its closed form; the metric is of size 1/weight^2."""
+    if not v.any():
+        raise OutsideHypothesis(
+            "v: must not be all zeros, where the defect is 0. Pass a predictor."
+        )
     size = np.sqrt(float(v.size)) / (weight**2 * float(np.linalg.norm(v)))
     too_small = 0.0 < predicted <= DIFFERENCES.size * size
     words = "the Hessian-map condition, differentiated numerically"

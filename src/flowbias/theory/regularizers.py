@@ -289,9 +289,10 @@ def l1_approach_log_scale(
     -19.496
     """
     positive("eps", eps, "Pass the accepted relative difference, for instance eps=0.1.")
-    if not 1.0 + eps < np.sqrt(d):
+    root = float(np.sqrt(positive("d", d, "It is the dimension of the dense vector.")))
+    if not 1.0 + eps < root:
         raise OutsideHypothesis(
-            f"eps: must be < sqrt(d) - 1 = {np.sqrt(d) - 1.0:g}, got {eps!r}. rho is below "
+            f"eps: must be < sqrt(d) - 1 = {root - 1.0:g}, got {eps!r}. rho is below "
             "sqrt(d) at every scale."
         )
 

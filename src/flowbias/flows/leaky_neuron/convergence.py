@@ -1,4 +1,4 @@
-"""When the flow of a leaky ReLU neuron is sure to reach zero loss.  [docs/theory/leaky_neuron.md]
+"""Where the flow of a leaky ReLU neuron is sure to end.  [docs/theory/leaky_neuron.md]
 
 With lo = min(1, slope), sigma the least nonzero singular value of X and r the residuals,
 ||d(a, w)/dtau|| >= |a| lo sigma ||r|| wherever r lies in the range of diag(c) X: always, where the
@@ -11,21 +11,42 @@ rows of X are independent. So the loss falls exponentially as long as |a| stays 
 Where y = 0, (a^2)' = -2 ||r||^2 makes ||r||^2 integrable, and as it never rises it goes to 0: for
 all rows and all starts, with a of its own sign or, where m <= 0, tending to 0.
 
-Where rows are dependent, a residual so small that what is left of the path can reach neither a kink
-nor a = 0 proves it as well.
+Where rows are dependent, the flow within one pattern of sides is that of a linear neuron on the
+rows c_n x_n, and goes to their least squares; a residual so near to what these leave that the rest
+of the path can reach neither a kink nor a = 0 proves that it ends there, zero loss or not.
+
+Samples in one direction are one sample here, and zero loss is that of the samples so merged.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from flowbias.flows.leaky_neuron.field import LeakyStart, activation
+from flowbias.flows.leaky_neuron.field import LeakyStart, PatternField, Sides, activation
 from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray
 from flowbias.models.neuron import ALONG, AT_START, is_below_zero
 
-# What the flow's own error may be of ||y||.
+# What the flow's own error may be of ||y||, of ||w|| and of multipliers, which are of order 1.
 _ERROR = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Ending:
+    """The sign of a and the sides of the kinks a flow ends on, 0 where it is held at one."""
+
+    sign: float
+    sides: Sides
+    #: whether it ends at zero loss
+    fits: bool
+
+    def agrees(self, other: Ending | None) -> bool:
+        """Whether another flow has the same limit, up to what its start is moved by."""
+        if other is None:
+            return False
+        return self.sign == other.sign and np.array_equal(self.sides, other.sides)
 
 
 def least_outer_square(start: LeakyStart) -> float:
@@ -51,21 +72,6 @@ def loss_rate(start: LeakyStart) -> float:
     return 2.0 * max(least_outer_square(start), 0.0) * slowest**2
 
 
-def targets(sign: float, y: FloatArray, slope: float) -> FloatArray:
-    """z with <x_n, a w> = z_n if and only if a sigma(<x_n, w>) = y_n, for a of this sign.
-
-    z_n = y_n if sign y_n > 0, else y_n / slope.
-    """
-    return np.where(sign * y > 0.0, y, y / slope)
-
-
-def can_fit(start: LeakyStart, sign: float) -> bool:
-    """Whether some w fits all samples with an outer weight of this sign."""
-    z = targets(sign, start.y, start.slope)
-    left = start.rows / start.singular_values
-    return bool(np.linalg.norm(z - left @ (left.T @ z)) <= IN_RANGE * np.linalg.norm(z))
-
-
 def settled_sign(start: LeakyStart, state: FloatArray) -> float | None:
     """The sign that a has for ever from this state of the flow on; None where it may change."""
     if not start.y.any():
@@ -84,33 +90,59 @@ def settled_sign(start: LeakyStart, state: FloatArray) -> float | None:
     return sign
 
 
-def is_sure_to_fit(start: LeakyStart, state: FloatArray) -> bool:
-    """Whether the flow through this state is proved to converge to zero loss."""
-    sign = settled_sign(start, state)
-    if sign is None or start.lost > 0.0:
-        return False
-    return start.has_independent_rows or not start.y.any() or is_trapped(start, state, sign)
+def ending_at_once(start: LeakyStart) -> Ending | None:
+    """Where the flow ends, if the start proves it."""
+    sign = settled_sign(start, start.state)
+    if sign is None or not (start.has_independent_rows or not start.y.any()):
+        return None
+    return _fit(start, sign)
 
 
-def is_trapped(start: LeakyStart, state: FloatArray, sign: float) -> bool:
-    """Whether the rest of the path is too short to reach a kink (where y_n != 0) or a = 0.
+def ending_of(start: LeakyStart, state: FloatArray, pattern: PatternField) -> Ending | None:
+    """Where the flow through this state ends, if that is proved."""
+    if start.has_independent_rows or not start.y.any():
+        sign = settled_sign(start, state)
+        return None if sign is None else _fit(start, sign)
+    if not is_trapped(start, state, pattern):
+        return None
+    sign = float(np.sign(state[0]))
+    return _fit(start, sign) if _can_fit(start, pattern) else Ending(sign, pattern.sides, False)
 
-    Its length l obeys l <= ||r|| / ((|a| - l) lo sigma) as long as it has done neither.
+
+def _fit(start: LeakyStart, sign: float) -> Ending:
+    # Samples of target 0 end at their kink, on either side.
+    sides = np.where(sign * start.y < 0.0, -1, 1).astype(np.int8)
+    return Ending(sign, sides, start.lost == 0.0)
+
+
+def _can_fit(start: LeakyStart, pattern: PatternField) -> bool:
+    """Whether some w on these sides fits all samples."""
+    left = float(np.linalg.norm(pattern.least_squares.residuals))
+    return not len(pattern.held) and left <= IN_RANGE * float(np.linalg.norm(start.y))
+
+
+def is_trapped(start: LeakyStart, state: FloatArray, pattern: PatternField) -> bool:
+    """Whether the rest of the path is too short to leave the pattern or to reach a = 0.
+
+    Its length l obeys l <= e / ((|a| - l) sigma) as long as it has done neither, with e the
+    distance of the residuals from those of least squares, which never rises.
     """
-    if not can_fit(start, sign):
-        return False
-    sums, outer = start.sums(state), abs(float(state[0]))
-    strength = min(1.0, start.slope) * float(start.singular_values[-1])
-    excess = float(np.linalg.norm(_residuals(start, state))) / strength
+    least, outer = pattern.least_squares, abs(float(state[0]))
+    residuals = pattern.residuals(state)[pattern.free]
+    if fits := _can_fit(start, pattern):
+        # Samples of target 0 may come to either side, and c_n with them.
+        left = float(np.linalg.norm(residuals))
+        slowest = min(1.0, start.slope) * float(start.singular_values[-1])
+    else:
+        left, slowest = float(np.linalg.norm(residuals - least.residuals)), least.slowest
+    excess = left / slowest
     discriminant = outer * outer - 4.0 * excess
     if discriminant <= 0.0:
         return False
     length = 2.0 * excess / (outer + float(np.sqrt(discriminant)))
-    fitted = start.y != 0.0
-    on_side = sign * start.y[fitted] * sums[fitted] > 0.0
-    away = np.abs(sums[fitted]) / start.lengths[fitted] > length
-    return bool(np.all(on_side & away))
-
-
-def _residuals(start: LeakyStart, state: FloatArray) -> FloatArray:
-    return np.asarray(state[0] * activation(start.sums(state), start.slope) - start.y)
+    size = float(np.linalg.norm(start.weights(state)))
+    matters = pattern.free & (start.bends if fits else start.bending_rows)
+    distances, multipliers = pattern.distances(state)
+    kept = distances[matters] > length + (0.0 if fits else _ERROR * size)
+    changes = 2.0 * left * pattern.multiplier_rates + _ERROR
+    return bool(kept.all() and (multipliers > changes).all())

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -79,7 +79,12 @@ class LeakyStart:
     @cached_property
     def bends(self) -> NDArray[np.bool_]:
         """Samples at whose kink the velocity jumps: elsewhere it does not matter which side."""
-        return np.asarray((self.y != 0.0) & (self.slope != 1.0) & (row_lengths(self.X) > 0.0))
+        return np.asarray((self.y != 0.0) & self.bending_rows)
+
+    @cached_property
+    def bending_rows(self) -> NDArray[np.bool_]:
+        """Samples that have a kink."""
+        return np.asarray((row_lengths(self.X) > 0.0) & (self.slope != 1.0))
 
     @cached_property
     def preactivations(self) -> FloatArray:
@@ -139,6 +144,17 @@ def activation(s: FloatArray, slope: float) -> FloatArray:
     return np.where(s >= 0.0, s, slope * s)
 
 
+class LeastSquares(NamedTuple):
+    """What the flow of one pattern goes to: residuals of the free samples, and how they get there.
+
+    `slowest` is the least singular value of the free rows along the kinks that hold, infinite where
+    nothing moves.
+    """
+
+    residuals: FloatArray
+    slowest: float
+
+
 class PatternField:
     """The velocity, its Jacobian and the margins to the end of one pattern of sides."""
 
@@ -166,6 +182,32 @@ class PatternField:
         residuals[self.free] += state[0] * self.outputs(state)
         return residuals
 
+    @cached_property
+    def least_squares(self) -> LeastSquares:
+        """Of the free samples, over all w on the kinks that hold."""
+        if not self.free.any():
+            return LeastSquares(-self._y, np.inf)
+        rows, held = self._tangent(self.slope_rows.T).T, self.start.rows[self.held]
+        left, values, _ = scipy.linalg.svd(rows, full_matrices=False)
+        # What the kinks leave of the rank of X: singular values beyond it are rounding.
+        rank = rows.shape[1] - (int(np.linalg.matrix_rank(held)) if len(held) else 0)
+        left, slowest = left[:, :rank], float(values[:rank].min(initial=np.inf))
+        return LeastSquares(left @ (left.T @ self._y) - self._y, slowest)
+
+    @cached_property
+    def multiplier_rates(self) -> FloatArray:
+        """By how much at most c_n changes per length of the change of the free residuals."""
+        rates = row_lengths(self._to_multipliers @ self.slope_rows.T)
+        return np.asarray(rates / np.abs(self.start.y[self.held]))
+
+    def distances(self, state: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """|s_n| / ||x_n|| of all samples, and how far inside its interval each c_n is that slides.
+
+        Negative where the pattern does not hold.
+        """
+        margins, n, held = self.margins(state[None, :])[0], len(self.start.y), len(self.held)
+        return margins[:n], np.minimum(margins[n : n + held], margins[n + held :])
+
     def velocity(self, _: float, state: FloatArray) -> FloatArray:
         fitted = self.outputs(state)
         misfit = state[0] * fitted - self._y
@@ -192,11 +234,12 @@ class PatternField:
         """c_n of the samples that slide: X_A^T (c y)_A = the pull of all others across the kinks.
 
         The factor a has cancelled: when a changes its sign, c stays, but the kink begins to repel.
+        Of dependent kinks many c do: here those around the middle of the interval.
         """
         misfit = state[0] * self.outputs(state) - self._y
-        return np.asarray(
-            self._to_multipliers @ (misfit @ self.slope_rows) / self.start.y[self.held]
-        )
+        y, middle = self.start.y[self.held], 0.5 * sum(self.range)
+        pull = misfit @ self.slope_rows - middle * (y @ self.start.rows[self.held])
+        return np.asarray(middle + self._to_multipliers @ pull / y)
 
     def margins(self, states: FloatArray) -> FloatArray:
         """One row per state: what must stay >= 0 for the pattern to hold.

@@ -10,7 +10,7 @@ the proof, means this one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -20,8 +20,13 @@ from numpy.typing import NDArray
 
 from flowbias.flows.coordinates import FOREVER
 from flowbias.flows.driver import MAX_STEPS
-from flowbias.flows.leaky_neuron.convergence import is_sure_to_fit
-from flowbias.flows.leaky_neuron.field import LeakyStart, activation, merged_start
+from flowbias.flows.leaky_neuron.convergence import Ending, ending_at_once, ending_of
+from flowbias.flows.leaky_neuron.field import (
+    LeakyStart,
+    PatternField,
+    activation,
+    merged_start,
+)
 from flowbias.flows.leaky_neuron.patterns import Goal, LeakyCurve, follow_patterns
 from flowbias.flows.request import FlowRequest, check_sizes, loss_constant
 from flowbias.flows.trajectory import BaseTrajectory, FlowStats, FlowStatus
@@ -138,7 +143,15 @@ class LeakyTrajectory(BaseTrajectory[Solution]):
     @property
     def is_sure_to_fit(self) -> bool:
         """Whether the flow through the last state is proved to converge to zero loss."""
-        return is_sure_to_fit(self._start, self._states[-1])
+        return self.ending is not None and self.ending.fits
+
+    @cached_property
+    def ending(self) -> Ending | None:
+        """Where the flow through the last state ends, as far as that is proved."""
+        if not self._curve.segments:
+            return ending_at_once(self._start)
+        pattern = PatternField(self._start, self._curve.segments[-1].sides)
+        return ending_of(self._start, self._states[-1], pattern)
 
     @property
     def last_state(self) -> FloatArray:
@@ -222,14 +235,15 @@ def followed(
     problem: Regression,
     request: FlowRequest,
     max_steps: int,
-    is_enough: Callable[[LeakyStart, FloatArray], bool] | None = None,
+    *,
+    until_proved: bool = False,
 ) -> LeakyTrajectory:
-    """`follow_leaky` on checked data, in at most so many steps or to a state that is enough."""
+    """`follow_leaky` on checked data, in at most so many steps or until its end is proved."""
     begun = time.perf_counter()
     c = loss_constant(request.loss, len(problem.y))
     start = start_of(model, problem)
     times = request.times
-    goal = replace(_goal(start, request, c, max_steps), is_enough=is_enough)
+    goal = replace(_goal(start, request, c, max_steps), until_proved=until_proved)
     with threads_for(problem.X):
         # A step that is too long may overflow; it is then retried shorter.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -280,7 +294,11 @@ def _goal(start: LeakyStart, request: FlowRequest, c: float, max_steps: int) -> 
     times, rtol = request.times, request.local_error()
     # The weights grow by factors from their start, so that errors are relative to it.
     size = float(np.hypot(start.a, np.linalg.norm(start.w)))
-    atol = rtol * size if request.atol is None else request.atol
+    # From large starts a falls to where it balances the pull of the data.
+    fit = float(np.linalg.norm(start.y)) / float(start.singular_values[0])
+    sizes = np.full(len(start.state), size)
+    sizes[0] = min(size, fit / size) or size
+    atol = rtol * sizes if request.atol is None else np.full(len(sizes), request.atol)
     if times is None:
         return Goal(request.residual, FOREVER, rtol, atol, max_steps)
     return Goal(None, float(times[-1]) * c, rtol, atol, max_steps)

@@ -3,26 +3,16 @@
 Within a pattern the field is smooth and any integrator will do. After every step its interpolant is
 searched for a margin that has become negative; the first root ends the step there, to rounding, and
 the integrator sets out anew in the pattern that the flow goes on to.
-
-On a kink s_n = 0 the subgradient c_n is free between slope and 1, and ds_n/dtau depends on it
-through its own sample: ds/dtau = b + |a| G u, u_n = sign(a) y_n c_n, with a Gram matrix G.
-
-* (1 - slope) a y_n < 0: c_n = 1 (the side s_n > 0) is the end of the interval of u_n at which a
-  minimum of ||dw/dtau||^2 over u has ds_n/dtau >= 0; and conversely. So the sides, and which kinks
-  are slid along, are read from one least-squares problem with bounds, whose velocity is unique.
-* (1 - slope) a y_n > 0: the kink is crossed, since its own sample pushes on in the direction of
-  the arrival. Only a start exactly on such a kink can leave it to both sides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.integrate import DOP853, DenseOutput, OdeSolver
-from scipy.optimize import brentq, lsq_linear
+from scipy.optimize import brentq
 
 from flowbias.flows.coordinates import STIFF, stiff_solver
 from flowbias.flows.driver import (
@@ -35,14 +25,9 @@ from flowbias.flows.driver import (
     Curve,
     take_step,
 )
-from flowbias.flows.leaky_neuron.convergence import fits_from_start
-from flowbias.flows.leaky_neuron.field import (
-    OF_UNIT_VECTORS,
-    Indices,
-    LeakyStart,
-    PatternField,
-    Sides,
-)
+from flowbias.flows.leaky_neuron.convergence import ending_of, fits_from_start, settled_sign
+from flowbias.flows.leaky_neuron.field import Indices, LeakyStart, PatternField, Sides
+from flowbias.flows.leaky_neuron.sides import NotUniqueError, first_sides, sides_after
 from flowbias.flows.request import TIGHTEST
 from flowbias.ground.linear_algebra import EPS
 from flowbias.ground.typing import FloatArray
@@ -54,81 +39,6 @@ _LOOKS = np.linspace(0.0, 1.0, 9)[1:]
 _HALVES = 0.5 ** np.arange(1, 21)
 # Share of the step within which switches count as one.
 _TOGETHER = 1e-12
-
-
-class NotUniqueError(RuntimeError):
-    """The differential inclusion has several solutions from here, or none that was found."""
-
-
-def first_sides(start: LeakyStart) -> Sides:
-    """The pattern that the flow sets out in."""
-    size = float(np.linalg.norm(start.w))
-    # s_n counts as zero where it is its own rounding.
-    on_kink = np.abs(start.preactivations) <= OF_UNIT_VECTORS * start.lengths * size
-    sides = np.sign(start.preactivations).astype(np.int8)
-    sides[on_kink] = 1
-    kinks = np.flatnonzero(on_kink & start.bends)
-    if not len(kinks):
-        return sides
-    chosen, other = (
-        sides_after(start, start.state, _with(sides, kinks, guess), kinks) for guess in (1, -1)
-    )
-    if not np.array_equal(chosen, other):
-        raise NotUniqueError(
-            f"the start lies on the kink of sample {kinks[0]}, which the flow can leave to both "
-            "sides. Perturb w(0) to choose one"
-        )
-    return chosen
-
-
-def _with(sides: Sides, where: Indices, value: int) -> Sides:
-    changed = sides.copy()
-    changed[where] = value
-    return changed
-
-
-def sides_after(start: LeakyStart, state: FloatArray, guess: Sides, kinks: Indices) -> Sides:
-    """The pattern in which the flow leaves a state with s_n = 0 for n in `kinks`.
-
-    `guess` holds the sides of the others, and for kinks that are crossed the side expected.
-    """
-    sign = _sign_of_outer(start, state, guess, kinks)
-    bend = (1.0 - start.slope) * sign * start.y[kinks]
-    holding, crossed = kinks[bend < 0.0], kinks[bend >= 0.0]
-    sides = guess.copy()
-    for _ in range(len(crossed) + 2):
-        sides, direction = _least_motion(start, state, sides, holding, sign)
-        onward = np.sign(start.rows[crossed] @ direction)
-        if np.all((onward == sides[crossed]) | (onward == 0.0)):
-            return sides
-        sides[crossed] = np.where(onward == 0.0, sides[crossed], onward).astype(np.int8)
-    raise NotUniqueError(f"no side of the kinks of samples {list(map(int, kinks))} is consistent")
-
-
-def _sign_of_outer(start: LeakyStart, state: FloatArray, sides: Sides, kinks: Indices) -> float:
-    """The sign of a from now on."""
-    if state[0] != 0.0:
-        return float(np.sign(state[0]))
-    return float(np.sign(PatternField(start, _with(sides, kinks, 0)).velocity(0.0, state)[0]))
-
-
-def _least_motion(
-    start: LeakyStart, state: FloatArray, sides: Sides, holding: Indices, sign: float
-) -> tuple[Sides, FloatArray]:
-    """Sides of the kinks that may hold, and dw/dtau / |a|: the shortest within the bounds."""
-    others = PatternField(start, _with(sides, holding, 0))
-    direction = -sign * (others.residuals(state)[others.free] @ others.slope_rows)
-    if not len(holding):
-        return sides.copy(), direction
-    normals, y = start.rows[holding].T, sign * start.y[holding]
-    at_plus, at_minus = y, y * start.slope
-    bounds = np.minimum(at_plus, at_minus), np.maximum(at_plus, at_minus)
-    found = lsq_linear(normals, -direction, bounds=bounds, method="bvls")
-    end = np.where(found.active_mask < 0, bounds[0], bounds[1])
-    changed = sides.copy()
-    side = np.where(end == at_plus, 1, -1)
-    changed[holding] = np.where(found.active_mask == 0, 0, side).astype(np.int8)
-    return changed, direction + normals @ found.x
 
 
 # --- the first switch within a step: the earliest root of a margin on the step's interpolant -----
@@ -246,10 +156,11 @@ class Goal:
     residual: float | None
     last: float
     rtol: float
-    atol: float
+    #: of a and of each unknown of w
+    atol: FloatArray
     max_steps: int = MAX_STEPS
-    #: whether a state of the flow from a start says all that is asked for
-    is_enough: Callable[[LeakyStart, FloatArray], bool] | None = None
+    #: whether a state that proves where the flow ends is all that is asked for
+    until_proved: bool = False
 
 
 def follow_patterns(start: LeakyStart, goal: Goal) -> LeakyCurve:
@@ -269,9 +180,6 @@ class _Walk:
         self.start, self.goal, self.rtol = start, goal, goal.rtol
         self.curve = LeakyCurve([start.state])
         self.guaranteed = fits_from_start(start)
-        values = start.singular_values
-        spread = max(1.0, start.slope) / min(1.0, start.slope)
-        self.is_stiff = (spread * values[0] / values[-1]) ** 2 > STIFF
         # Where nothing jumps at the kink, explicit steps hover about it by some 100 rtol.
         self.noise = np.where(start.bends, _ROUNDING, max(_HOVER * goal.rtol, _ROUNDING))
         self.misfit, self.lowest, self.since = np.inf, np.inf, 0
@@ -344,10 +252,19 @@ class _Walk:
         atol = self.goal.atol * self.rtol / self.goal.rtol
         last = self.goal.last
         options: dict[str, Any] = {"first_step": step, "rtol": self.rtol, "atol": atol}
-        if self.is_stiff:
+        if self._is_stiff(pattern):
             options["jac"] = pattern.jacobian
             return stiff_solver(time)(pattern.velocity, time, state, last, **options)
         return DOP853(pattern.velocity, time, state, last, **options)
+
+    def _is_stiff(self, pattern: PatternField) -> bool:
+        """Whether a, at rate ||sigma(X w)||^2, and w, at rates (a c sigma)^2, are far apart."""
+        start, state = self.start, self.curve.states[-1]
+        values, outer = start.singular_values, abs(float(state[0]))
+        fast = max(1.0, start.slope) * values[0] * outer
+        slow = min(1.0, start.slope) * values[-1] * outer
+        outputs = float(np.linalg.norm(pattern.outputs(state)))
+        return slow > 0.0 and bool((max(fast, outputs) / slow) ** 2 > STIFF)
 
     def _accept(
         self, pattern: PatternField, time: float, state: FloatArray, piece: DenseOutput
@@ -378,12 +295,12 @@ class _Walk:
         curve.settled = residual <= _SETTLED
         if curve.settled or (goal.residual is not None and residual <= goal.residual):
             return True
-        if goal.is_enough is not None and goal.is_enough(self.start, curve.states[-1]):
+        if goal.until_proved and ending_of(self.start, curve.states[-1], pattern) is not None:
             return True
         speed = np.inf if self.guaranteed else self._relative_speed(pattern)
         self.slowest = min(self.slowest, speed)
         # Relative to its terms the subgradient of a flow at rest with a loss left is rounding.
-        if speed <= 1e-9:
+        if speed <= 1e-9 * self._pace():
             curve.settled = True
             if goal.residual is not None:
                 curve.failure = (
@@ -393,13 +310,21 @@ class _Walk:
         elif self.slowest**2 * _DECIDED < self.rtol and speed > _PASSED * self.slowest:
             curve.failure = (
                 f"the flow passed a saddle at relative speed {self.slowest:.1e}, so closely that "
-                "the integrator's error decides where it goes on to. Lower rtol"
+                "the integrator's error decides where it goes on to"
             )
         elif self.since > PATIENCE:
             curve.failure = f"no fall of the loss for {self.since} steps"
         elif len(curve.pieces) >= goal.max_steps:
             curve.failure = f"{goal.max_steps} steps were not enough"
         return curve.settled or curve.failure is not None
+
+    def _pace(self) -> float:
+        """How much slower than a, once it is settled, w may be at most for a proof of its end."""
+        state, least = self.curve.states[-1], 1e-6
+        if not self.goal.until_proved or settled_sign(self.start, state) is None:
+            return 1.0
+        weights = float(np.linalg.norm(self.start.weights(state)))
+        return max(min(abs(float(state[0])) / weights, 1.0), least) if weights > 0.0 else 1.0
 
     def _relative_speed(self, pattern: PatternField) -> float:
         """The subgradient's length relative to its terms: 0 at stationary points of any loss."""
@@ -433,7 +358,11 @@ class _Walk:
         bent = hits[self.start.bends[hits]]
         if not len(bent):
             return sides
-        return sides_after(self.start, self.curve.states[-1], sides, np.union1d(pattern.held, bent))
+        # Kinks that are met to rounding are met together, as those of opposite samples are.
+        state = self.curve.states[-1]
+        met = np.abs(pattern.distances(state)[0]) <= self._allowed(pattern, state)[:n]
+        kinks = np.union1d(np.flatnonzero((met | ~pattern.free) & self.start.bends), bent)
+        return sides_after(self.start, state, sides, kinks)
 
     def _count(self, solver: OdeSolver) -> None:
         self.curve.evaluations += int(solver.nfev)
