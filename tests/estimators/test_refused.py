@@ -46,6 +46,13 @@ def test_bad_data_get_scikit_learns_own_words():
         fitted.predict(X[:, :19])
 
 
+@pytest.mark.parametrize("words", [np.full(8, "a"), np.full(8, "1.5"), np.full(8, "NaT", "M8[D]")])
+@EVERY
+def test_outputs_that_are_words(estimator, words):
+    with pytest.raises(fb.InputError, match=r"y: must hold numbers, got \S+ such as .* call one 0"):
+        clone(estimator).fit(X, words)
+
+
 def test_weights_that_leave_no_sample_are_refused():
     # By scikit-learn, or where its version lets them pass by us: in either's words.
     with pytest.raises(fb.InputError, match=r"sample_weight: must be .* got "):

@@ -1,5 +1,6 @@
 """Pictures: labelled, drawn from the object's own numbers, on new axes or on given ones."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -265,6 +266,21 @@ def test_a_certificate_is_drawn_against_what_is_allowed():
             assert (measure.allowed, row) in drawn
     failing = [each for each in axes.lines if each.get_color() == RED]
     assert len(failing) == sum(not measure.ok for measure in certificate.measures) > 0
+
+
+def test_the_decades_of_a_certificate_stand_apart():
+    solution = fb.limit(fb.DiagonalNet(2, 1e-3), [[1.0, 2.0]], [1.0])
+    figure = solution.certificate.plot()
+    figure.draw_without_rendering()
+    labels = [label for label in figure.axes[0].get_xticklabels() if label.get_text()]
+    boxes = sorted((label.get_window_extent() for label in labels), key=lambda box: box.x0)
+    assert len(boxes) > 1
+    assert all(a.x1 + 5.0 < b.x0 for a, b in itertools.pairwise(boxes))
+
+
+def test_what_never_wakes_has_no_name():
+    path = fb.stages(fb.DiagonalNet(2, 1.0), [[1.0, 2.0, 0.0]], [1.0])
+    assert [text.get_text() for text in path.plot().axes[0].texts] == ["$w_{1}$"]
 
 
 def test_measures_without_a_logarithm_are_written():

@@ -84,6 +84,8 @@ def draw_measures(axes: Axes, measures: Sequence[Measure]) -> None:
 
     A value of zero is written at the left end, one that is no number too: neither has a logarithm.
     """
+    from matplotlib.ticker import LogLocator
+
     drawn = [
         number
         for measure in measures
@@ -92,6 +94,7 @@ def draw_measures(axes: Axes, measures: Sequence[Measure]) -> None:
     ]
     low = min(drawn, default=1e-16) / 100.0
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(numticks=6))  # as many as stand apart on one panel
     axes.set_xlim(low, 100.0 * max(drawn, default=1.0))
     for row, measure in enumerate(measures):
         colour = COLOURS[0] if measure.ok else RED

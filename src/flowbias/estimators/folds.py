@@ -104,7 +104,8 @@ def folds_of(cv: Any, X: Any, y: FloatArray, weight: FloatArray | None, groups: 
         what = "the default, 5 folds" if cv is None else shown(cv)
         raise InputError(
             f"cv: must be able to split {X.shape[0]} samples, got {what}, of which scikit-learn "
-            f"says: {str(error).rstrip('.')}. Pass fewer folds, such as cv=2, or another splitter."
+            f"says: {str(error).rstrip('.')}. Pass fewer folds, such as cv=2, another splitter, "
+            "or the groups that it asks for: fit(X, y, groups=groups)."
         ) from None
     if not splits:
         raise InputError(f"cv: must have at least one split, got {cv!r}. Pass cv=5.")

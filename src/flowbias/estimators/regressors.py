@@ -67,6 +67,7 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         """
         with _doubles_alone():
             X, y = validate_data(self, X, y, reset=reset, **_RULES)
+        _require_numbers(y)
         for name, values in (("X", X), ("y", y)):
             _check_size(name, float(abs(values).max()))
         return X, y, None if sample_weight is None else _weights(sample_weight, X)
@@ -149,7 +150,18 @@ def _doubles_alone() -> Iterator[None]:
 def checked_data(X: Any, y: Any) -> tuple[Any, FloatArray]:
     """X (dense or CSR) and y, checked by scikit-learn's rules."""
     with _doubles_alone():
-        return check_X_y(X, y, **_RULES)  # type: ignore[no-any-return]
+        X, y = check_X_y(X, y, **_RULES)
+    _require_numbers(y)
+    return X, y
+
+
+def _require_numbers(y: Any) -> None:
+    """Refuse words and dates in arrays of their own dtype, which scikit-learn lets pass."""
+    if y.dtype.kind not in "buif":
+        raise InputError(
+            f"y: must hold numbers, got {y.dtype} such as {y.flat[0]!s:.20}. Of two classes "
+            "call one 0 and the other 1."
+        )
 
 
 def _check_size(name: str, largest: float) -> None:

@@ -162,8 +162,10 @@ def curves(
     """
     # In shares of the height of the axes: between two names beside each other.
     name_distance = 0.06
-    ranked = _largest(np.abs(values).max(axis=0, initial=0.0), MOST_CURVES + len(COLOURS))
+    size = np.abs(values).max(axis=0, initial=0.0)
+    ranked = _largest(size, MOST_CURVES + len(COLOURS))
     named, thin = ranked[: len(COLOURS)], ranked[len(COLOURS) :]
+    named = named[size[named] > 0.0]  # what is 0 all along is the line at 0, and no feature's
     axes.axhline(0.0, color=INK, linewidth=0.9)
     if thin.size:
         axes.plot(x, values[:, thin], **THIN, zorder=1)

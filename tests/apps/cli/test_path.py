@@ -113,6 +113,20 @@ def test_names_are_not_taken_for_formulas(tmp_path):
     assert invoke("path", file, "--count", "3", "--out", tmp_path / "path.svg").exit_code == 0
 
 
+def test_long_names_stay_within_the_axes(tmp_path):
+    rng, file = np.random.default_rng(0), tmp_path / "data.csv"
+    names = [f"WIDE MEAN W{i:02d}" for i in range(8)]
+    rows = rng.normal(size=(5, 9))
+    np.savetxt(file, rows, delimiter=",", header=",".join([*names, "y"]), comments="")
+    figure = draw_path(swept(file))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    left, right = axes.bbox.x0, axes.transData.transform((axes.get_xticks()[0], 0.0))[0]
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == 6
+    assert all(left < box.x0 < box.x1 < right for box in boxes)
+
+
 def test_names_are_moved_apart_and_keep_their_order():
     placed = apart(np.array([0.0, 5.0, 0.1, 0.05, 9.0]), 1.0)
     assert np.diff(np.sort(placed)).min() >= 1.0 - 1e-12

@@ -207,6 +207,17 @@ def test_models_of_unnamed_columns(npz, tmp_path, data):
     plain.write_text("1,2,3\n")
     run = invoke("predict", model, plain)
     assert "must have 20 columns" in only_line(run.stderr)
+    plain.write_text("a,b,c\n1,2,3\n")
+    told = only_line(invoke("predict", model, plain).stderr)
+    assert "which had no names, got some. Leave out the first line." in told
+
+
+def test_a_model_of_named_columns_asks_for_a_header(tmp_path, csv, data):
+    model, plain = tmp_path / "m.json", tmp_path / "plain.csv"
+    assert invoke("limit", csv, "--scale", "0.1", "--save", model).exit_code == 0
+    np.savetxt(plain, data.X, delimiter=",", fmt="%.17g")
+    told = only_line(invoke("predict", model, plain).stderr)
+    assert "got no names. Write them into a first line, among others 'gene 0'." in told
 
 
 def test_a_model_is_json_with_what_it_stands_for(model):
@@ -279,6 +290,9 @@ def test_small_files_that_are_read(text, options, X):
         ("a,y\n1,2\n3,\n", {}, "(--labelled)"),
         ("a,y\n1,\n3,\n", {"labelled": True}, "--labelled: must leave a line"),
         ("a,b,y\n1,2,3\n3,4,8\n", {"keep": ("c",)}, "--keep: must be the name of a column"),
+        ("a,b,y\n1,2,3\n", {"drop": ("b",), "target": "b"}, "--target: must not be left out, got"),
+        ("a,b,y\n1,2,3\n", {"drop": ("b",), "keep": ("b",)}, "--keep: must not be left out, got"),
+        ("a,b,y\n,1,2\n,3,4\n", {"keep": ("a",)}, "no feature: --drop a."),
         ("a,b,y\n1,2,3\n", {"intercept": True}, "--intercept: must have at least 2 samples"),
         ("a,y\n1,3\n1,4\n", {"intercept": True}, "X: must have a nonzero entry"),
     ],

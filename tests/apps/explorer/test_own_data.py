@@ -135,6 +135,19 @@ def test_a_wrong_file_is_refused_and_the_view_goes_on():
     assert VIEW.scene(settings()).is_example
 
 
+def test_what_was_done_to_a_file_is_said():
+    text = VIEW.text(VIEW.scene(settings(file=b"c,a,z\nu,1,2\nv,2,5\nu,3,1\n")))
+    assert "y is 'z', the last column; --target takes another." in text
+    assert "'c' is 1 for 'v', 0 for 'u'." in text
+    # The page has no options.
+    assert "Options are those of the command: flowbias limit DATA" in text
+    rows = np.random.default_rng(0).normal(size=(9, 2))
+    apart = "\n".join(f"{1000 * a},{b},{a - b}" for a, b in rows)
+    text = VIEW.text(VIEW.scene(settings(file=apart.encode())))
+    assert "which decides what is sparse; --standardize takes that out." in text
+    assert "Options" not in VIEW.text(VIEW.scene(settings(file=b"a,b,y\n1,2,3\n")))
+
+
 def test_downloads_read_back():
     X, y = drawn(6, 9)
     text = "\n".join(

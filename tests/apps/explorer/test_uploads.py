@@ -73,6 +73,7 @@ def test_both_kinds_of_file_by_their_content():
         (b"", "empty file"),
         (b"1,2,nan\n3,4,5\n", "line 1, column 3: must be a finite number, got 'nan'"),
         (b"1,2,3\n4,five,6\n", "line 2, column 2: must be a finite number, got 'five'"),
+        (b"a,y\n1,2\n,3\n", "(--impute mean). Options are those of the command: flowbias limit"),
         (b"once upon a time", "a header and nothing below it"),
         (b"once\nupon\na time", "must have a column for y"),
         (b"1,2,3\n4,5\n", "line 2: must have 3 columns like line 1, got 2"),

@@ -204,13 +204,14 @@ def draw_path(swept: ScaleSweep) -> Figure:
         axes.plot(x, swept.w[:, thin], **THIN, zorder=1)
         _draw_named(axes, x, swept, named)
         _label(axes, x, swept, shown=len(ranked))
+        _make_room(figure, axes, _beside(x))
     return figure
 
 
 def _draw_named(axes: Axes, x: FloatArray, swept: ScaleSweep, named: list[int]) -> None:
     """Curves with their colour, name and ends."""
     left, right = _ends(x)
-    beside = left - _ROOM["names"] * (x[0] - x[-1])
+    beside = _beside(x)
     drawn = np.vstack([swept.w, swept.rich.w, swept.kernel.w])
     heights = apart(swept.rich.w[named], _ROOM["between names"] * float(np.ptp(drawn)))
     for feature, height, colour in zip(named, heights, COLOURS, strict=False):
@@ -234,10 +235,26 @@ def _draw_named(axes: Axes, x: FloatArray, swept: ScaleSweep, named: list[int]) 
         )
 
 
+def _make_room(figure: Figure, axes: Axes, beside: float) -> None:
+    """Move the left edge until every name is within it; how wide one is, only a renderer knows."""
+    figure.draw_without_rendering()
+    low, high = axes.get_xlim()
+    for name in axes.texts:
+        # In shares of the width of the axes, which stays.
+        share = name.get_window_extent().width / axes.bbox.width + 0.02
+        low = min(low, (beside - share * high) / (1.0 - share))
+    axes.set_xlim(low, high)
+
+
 def _ends(x: FloatArray) -> tuple[float, float]:
     """Where the dots of the two ends go: beyond the curves, as scales 0 and infinity are."""
     beyond = _ROOM["dots"] * (x[0] - x[-1])
     return float(x[-1] - beyond), float(x[0] + beyond)
+
+
+def _beside(x: FloatArray) -> float:
+    """Where names end."""
+    return _ends(x)[0] - _ROOM["names"] * float(x[0] - x[-1])
 
 
 def _label(axes: Axes, x: FloatArray, swept: ScaleSweep, shown: int) -> None:
@@ -252,7 +269,7 @@ def _label(axes: Axes, x: FloatArray, swept: ScaleSweep, shown: int) -> None:
     per = " per standard deviation" if swept.data.is_standardized else ""
     axes.set_ylabel(rf"coefficient of the limit{per}  $\beta$")
     features = swept.w.shape[1]
-    drawn = "" if shown == features else f", the largest {shown} drawn"
+    drawn = "" if shown == features else f", the largest {shown} drawn" if shown else ", all 0"
     shape = "" if swept.shape is None else f", shape {swept.shape:g}"
     axes.set_title(f"depth {swept.network.depth:g}{shape}: {features} coefficients{drawn}")
 

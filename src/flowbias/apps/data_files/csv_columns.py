@@ -106,8 +106,9 @@ def column_from(document: Any) -> Column:
 class NoFeatureError(InputError):
     """A column that names rows rather than describing them."""
 
-    def __init__(self, table: CsvTable, at: int, why: str) -> None:
+    def __init__(self, table: CsvTable, at: int, why: str, *, can_be_kept: bool = True) -> None:
         self.why, self.option = f"{table.named(at)} {why}", table.option(at)
+        self.can_be_kept = can_be_kept
         super().__init__(self.why)
 
 
@@ -129,8 +130,8 @@ def columns_of(
     if refused:
         raise InputError(
             f"{'; '.join(error.why for error in refused)}. Leave out what is no feature: "
-            f"{' '.join(f'--drop {error.option}' for error in refused)} "
-            "(--keep takes a column as it is)."
+            f"{' '.join(f'--drop {error.option}' for error in refused)}"
+            f"{' (--keep takes a column as it is)' * any(e.can_be_kept for e in refused)}."
         )
     if bad_cell is not None:
         raise bad_cell
@@ -140,7 +141,7 @@ def columns_of(
 def _column(table: CsvTable, at: int, *, impute: bool, keep: bool) -> Column:
     texts = [text for text in table.column(at) if not is_empty(text)]
     if not texts:
-        raise NoFeatureError(table, at, "has no entries")
+        raise NoFeatureError(table, at, "has no entries", can_be_kept=False)
     name = None if table.names is None else table.names[at]
     if name is not None and not any(map(is_number, texts)) and not _are_marked(texts):
         if not keep:

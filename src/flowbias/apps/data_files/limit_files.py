@@ -196,10 +196,12 @@ class SavedModel:
         names, wanted = table.names, [column.name for column in self.columns]
         if None in wanted or names is None:
             if names is not None or set(wanted) != {None}:
-                raise InputError(
-                    "must name its columns as the data of the model do, got "
-                    f"{'no names' if names is None else 'names'} here and not there."
+                told = (
+                    f"got no names. Write them into a first line, among others {wanted[0]!r}."
+                    if names is None
+                    else "which had no names, got some. Leave out the first line."
                 )
+                raise InputError(f"must name its columns as the data of the model did, {told}")
             if len(table.places) != len(wanted):
                 raise InputError(
                     f"must have {len(wanted)} columns, those of the model's data without y, got "

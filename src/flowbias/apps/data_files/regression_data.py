@@ -228,6 +228,13 @@ class RegressionData(NamedTuple):
 def from_csv(content: BinaryIO, reading: FileReading = AS_IT_IS) -> RegressionData:
     """Columns of features and one of outputs: `target`, or the one named y, else the last."""
     wanted = TARGET if reading.target is None else reading.target
+    for option, taken in (("--target", (reading.target,)), ("--keep", reading.keep)):
+        left_out = next((word for word in taken if word in reading.drop), None)
+        if left_out is not None:
+            raise InputError(
+                f"{option}: must not be left out, got {left_out!r}, which --drop leaves out. "
+                "Give one of the two."
+            )
     table = read_table(content, wanted, reading.drop)
     at = _place_of_outputs(table, reading.target)
     places = [i for i in range(len(table.places)) if i != at]
@@ -267,7 +274,7 @@ def _place_of_outputs(table: CsvTable, target: str | None) -> int:
     if target is not None and target.isdecimal() and int(target) in table.places:
         return table.places.index(int(target))
     if target is not None:
-        raise unknown_column("target", target, names)
+        raise unknown_column("--target", target, names)
     return len(table.places) - 1
 
 
@@ -319,7 +326,7 @@ def _is_off_centre(y: FloatArray, enough: int = 8, errors: float = 3.0) -> bool:
 
 def from_npz(content: BinaryIO, reading: FileReading = AS_IT_IS) -> RegressionData:
     """The arrays X and y of a NumPy archive, as a regression problem."""
-    for option, words in (("target", (reading.target,)), ("--drop", reading.drop)):
+    for option, words in (("--target", (reading.target,)), ("--drop", reading.drop)):
         if any(words):
             raise InputError(
                 f"{option}: must come with a .csv file, got {words[0]!r}. In an archive y has that "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import zipfile
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -56,6 +57,7 @@ _PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ZIP, _PICKLE, _NPY = b"PK\x03\x04", b"\x80", b"\x93NUMPY"
 _EMPTY_ZIP = b"PK\x05\x06"
 _SEPARATORS = (b",", b";", b"\t", b"\n", b"\r")
+_OPTIONS = "Options are those of the command: flowbias limit DATA --scale 1e-3."
 _COMMAND = "For larger data use the command: flowbias limit DATA --scale 1e-3."
 
 ARCHIVE = "flowbias-limit.npz"
@@ -91,9 +93,14 @@ def read_upload(content: bytes) -> RegressionData:
         read = _read_npz if content.startswith((_ZIP, _EMPTY_ZIP)) else _read_csv
         data = read(content)
     except InputError as error:
-        raise InputError(f"file: {error}") from error
+        raise InputError(_with_command(f"file: {error}")) from error
     _require_small(*data.problem.X.shape)
     return data
+
+
+def _with_command(said: str) -> str:
+    """The page has no options: where one is named, what takes it."""
+    return f"{said} {_OPTIONS}" if re.search(r"(?<!\S)\(?--[a-z]", said) else said
 
 
 def _read_csv(content: bytes) -> RegressionData:
@@ -250,11 +257,13 @@ class OwnDataView(View[OwnDataScene]):
     def text(self, scene: OwnDataScene) -> str:
         solution, data = scene.solution, scene.data
         samples, features = data.problem.X.shape
+        said_of_file = (*data.remarks, *data.units.remarks)
         source = "A built-in example" if scene.is_example else "Your file"
         certificate = solution.certificate
         return " ".join(
             [
                 f"{source}: samples {samples}, features {features}.",
+                _with_command(" ".join(f"{said}." for said in said_of_file)),
                 f"Coefficients of the limit above 1e-6 of the largest: "
                 f"{count_above_negligible(solution.w)}. {solution.status.name}: feasibility "
                 f"{certificate.feasibility:.0e}, gap {certificate.gap:.0e}, "
