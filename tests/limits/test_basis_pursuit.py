@@ -100,3 +100,13 @@ def test_where_the_path_is_not_certified_the_linear_program_answers(monkeypatch)
     solved = fb.basis_pursuit(problem)
     assert solved.route == HIGHS
     assert_allclose(solved.w, expected, rtol=0.0, atol=TOL * np.abs(expected).max())
+
+
+def test_nothing_to_fit_is_fitted_by_nothing_else():
+    X, y, costs = [[1.0, 2.0, 3.0]], [0.0], fb.L1([1.0, 2.0, 0.5])
+    for found in (fb.basis_pursuit(X, y), fb.rich_limit(fb.DiagonalNet(3, 0.1), X, y)):
+        assert found.certificate.ok
+        assert found.certificate.error_bound == 0.0
+    assert fb.certify(X, y, [3.0, 0.0, -4.0], [0.0], costs).error_bound == 5.0
+    # With a pull of its own the minimizer is another one.
+    assert fb.certify(X, y, np.zeros(3), [0.0], costs, shift=np.full(3, 2.0)).error_bound == np.inf

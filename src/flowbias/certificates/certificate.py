@@ -215,7 +215,8 @@ def certify(
         return measured(design, y, design.column(given), nu, potential, shift, tol=tol)[0]
     X, w = design.in_memory, cast(FloatArray, given)
     certificate, candidate = measured(design, y, w, nu, potential, shift, tol=tol)
-    if Provides.COSTS in potential.provides and not _is_settled(certificate, w):
+    is_norm = Provides.COSTS in potential.provides and not np.any(shift)
+    if is_norm and not _is_settled(certificate, w):
         vertex = exact_vertex(X, y, cast(L1, potential), w, nu)
         return certificate if vertex is None else _beside_vertex(certificate, X, w, nu, vertex)
     if certificate.ok or candidate is None:
@@ -431,6 +432,8 @@ def measured(
     elif Provides.POTENTIAL in potential.provides and declares_growth(separable):
         candidate = Candidate(X, y, fit, w, nu, separable, shift, noise)
         bound, size, blur = candidate.bound(driven), candidate.size, candidate.blur
+    elif Provides.COSTS in potential.provides and not (y.any() or np.any(shift)):
+        bound = extended.length(w)  # a norm has no other minimizer then than 0
     else:
         bound = error_bound(design, fit, w, nu, potential, shift, noise)
     distance = ratio(extended.length(y - fit), asked)
