@@ -11,6 +11,8 @@ from flowbias.certificates.candidate import Factor, is_proved
 from flowbias.certificates.exact_limit import exact_limit
 from tests.exact import distance
 from tests.exact import exact_limit as many_digits
+from tests.fuzz.answers import model_of
+from tests.fuzz.problems import problem
 
 TIED = [[1, -2, 1, -2], [-1, 1, -1, 1], [2, 1, 2, 1]], [1, -1, 2]
 
@@ -113,6 +115,18 @@ def test_what_rounding_makes_of_a_row_asks_nothing_of_rows_in_small_units(depth,
     assert_allclose(fb.limit(model, *repeated).w, alone, rtol=1e-12)
     rich = fb.rich_limit(model, X, y).w
     assert_allclose(fb.rich_limit(model, *repeated).w, rich, rtol=1e-12, atol=1e-12)
+
+
+def test_rows_that_stand_for_others_fit_no_more_of_y_than_its_digits_say():
+    """Each of four rows may be the one that repeats the others, with another limit each."""
+    given = problem(830002378)
+    model = model_of(given.start)
+    found = fb.limit(model, given.X, given.y, throw=False)
+    for row in (0, 3, 4, 5):
+        others = np.arange(6) != row
+        alone = fb.limit(model, given.X[others], given.y[others])
+        assert alone.certificate.error_bound < 1e-12  # each is known to all digits
+        assert np.linalg.norm(alone.w - found.w) <= found.certificate.error_bound
 
 
 def test_what_is_proved_to_a_few_digits_says_how_many():

@@ -178,7 +178,11 @@ class _Newton:
         pairs = [
             (length(part), length(row)) for part, row in zip(rest, whole.tolist(), strict=True)
         ]
-        return arb_mat(relations), len(X) * largest(part / row for part, row in pairs if row > 0)
+        apart = largest(part / row for part, row in pairs if row > 0)
+        # Where rows stand for others, what is asked of them is known to its rounding only. (Rows
+        # less their means depend on each other in balls, in which nothing rounds.)
+        known_to = float(np.finfo(float).eps) if self.problem.given is None else 0.0
+        return arb_mat(relations), max(len(X) * apart, arb(known_to))
 
     def limit(self, dual: FloatArray) -> ExactLimit | None:
         """From near this dual; if that leads nowhere, from 0, which is always inside."""
