@@ -188,8 +188,9 @@ def curves(
 
 
 def shortened(name: str, longest: int = 14) -> str:
-    """A name that leaves room for the picture."""
-    return name if len(name) <= longest else f"{name[: longest - 1]}…"
+    """A name that leaves room for the picture; names that begin alike often end differently."""
+    half = longest // 2
+    return name if len(name) <= longest else f"{name[:half]}…{name[half + 1 - longest :]}"
 
 
 def course(axes: Axes, x: FloatArray, values: FloatArray, *, label: str) -> None:

@@ -107,7 +107,7 @@ def test_a_picture_names_the_largest_features_as_they_are(data):
     names[first] = "longer than there is room for"
     axes = path.plot(names=names).axes[0]
     shown = {text.get_text() for text in axes.texts}
-    assert shown == {"longer than t…", *(names[i] for i in others)}
+    assert shown == {"longer …om for", *(names[i] for i in others)}
     axes.figure.canvas.draw()  # which would fail on such a formula
 
 
