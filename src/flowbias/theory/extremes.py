@@ -154,7 +154,7 @@ def rich_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
     problem, expansion, w, rich = _towards_rich(model, X, y)
     support = _on_support(rich.w)
     columns = problem.X[:, support]
-    if np.linalg.matrix_rank(columns) < support.sum():
+    if _dependent(columns):
         raise OutsideHypothesis(
             "X, y: must have a unique minimizer of the l1 norm, got one with dependent columns "
             f"on its support of {support.sum()}. Use rich_excess, which needs no uniqueness."
@@ -191,7 +191,7 @@ def rich_selection(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
     problem, expansion, w, rich = _towards_rich(model, X, y)
     support = _on_support(rich.w)
     rows = problem.X[:, support].T
-    free = len(rows) - int(np.linalg.matrix_rank(rows))
+    free = _dependent(rows.T)
     selecting = expansion.selection_grad(np.where(support, w, 1.0))[support]
     leading = (np.sign(w) * expansion.weights)[support] / expansion.small
     whole = np.asarray(model.potential.grad(w))[support]
@@ -223,6 +223,12 @@ def rich_selection(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
             silence=found if same else "",
         ),
     )
+
+
+def _dependent(columns: FloatArray) -> int:
+    """How many of the columns depend on the others."""
+    # Of no columns not every NumPy knows the rank.
+    return columns.shape[1] - int(np.linalg.matrix_rank(columns)) if columns.size else 0
 
 
 def _on_support(w: FloatArray) -> NDArray[np.bool_]:
