@@ -129,6 +129,17 @@ def test_rows_that_stand_for_others_fit_no_more_of_y_than_its_digits_say():
         assert np.linalg.norm(alone.w - found.w) <= found.certificate.error_bound
 
 
+def test_columns_that_are_opposite_but_for_their_last_digits_are_no_question_for_doubles():
+    """Where weights keep their signs: 1e14 of both fit what neither can, and w is no less."""
+    given = problem(850002081)
+    found = fb.limit(model_of(given.start), given.X, given.y, throw=False)
+    assert found.status is fb.Status.STALLED
+    # Columns that are opposite to the last digit fit no more together than alone.
+    X = given.X.copy()
+    X[:, [1, 3]] = -X[:, [0, 2]]
+    assert fb.limit(model_of(given.start), X, given.y).status is fb.Status.PROJECTED
+
+
 def test_what_is_proved_to_a_few_digits_says_how_many():
     """A problem that is too large for balls, with rows that nearly repeat each other."""
     rng = np.random.default_rng(0)

@@ -431,7 +431,9 @@ def measured(
                     size = max(size, half * design.reduce(_Start(coordinates)).largest[0])
     elif Provides.POTENTIAL in potential.provides and declares_growth(separable):
         candidate = Candidate(X, y, fit, w, nu, separable, shift, noise)
-        bound, size, blur = candidate.bound(driven), candidate.size, candidate.blur
+        bound, size, blur = np.inf, candidate.size, candidate.blur
+        if not _is_reached_by_rounding(X, potential):
+            bound = candidate.bound(driven)
     elif Provides.COSTS in potential.provides and not (y.any() or np.any(shift)):
         bound = extended.length(w)  # a norm has no other minimizer then than 0
     else:
@@ -514,6 +516,17 @@ def _hidden(X: FloatArray, potential: ConvexPotential, driven: Mask) -> float:
     if driven.any():
         moving = moving & ~driven
     return hidden_by_rounding(X if moving.all() else X[:, moving])
+
+
+def _is_reached_by_rounding(X: FloatArray, potential: ConvexPotential) -> bool:
+    """Whether coordinates keep a sign and rounding hides some of what X tells of them.
+
+    Of two columns that are opposite but for their last digits large w of one sign fit a direction
+    that neither has alone: what can be fitted of y is then no question for doubles.
+    """
+    upward, downward = potential.open_sides(X.shape[1], 1.0)
+    keeps_a_sign = bool((upward != downward).any())
+    return keeps_a_sign and hidden_by_rounding(X[:, upward | downward]) > 0.0
 
 
 def _asked(design: Design, y: FloatArray) -> float:
