@@ -140,6 +140,13 @@ def test_columns_that_are_opposite_but_for_their_last_digits_are_no_question_for
     assert fb.limit(model_of(given.start), X, given.y).status is fb.Status.PROJECTED
 
 
+def test_a_step_along_which_the_dual_only_rises_is_the_end():
+    """By rounding, of 37 coordinates on a big problem: the secant had no two points."""
+    given = problem(870003020)
+    found = fb.limit(model_of(given.start), given.X, given.y, throw=False)
+    assert found.status.ok or found.status is fb.Status.STALLED
+
+
 def test_what_is_proved_to_a_few_digits_says_how_many():
     """A problem that is too large for balls, with rows that nearly repeat each other."""
     rng = np.random.default_rng(0)

@@ -297,6 +297,8 @@ class DualNewton(_Newton):
             beyond, there = reach, here
             reach *= 0.5
             here = slope(reach)
+        if here > 0.0:
+            return reach  # by rounding phi rises all along, and this is the end
         while not there > 0.0:
             if beyond == 1.0:
                 return 1.0
