@@ -526,7 +526,7 @@ def _is_reached_by_rounding(X: FloatArray, potential: ConvexPotential) -> bool:
     """
     upward, downward = potential.open_sides(X.shape[1], 1.0)
     keeps_a_sign = bool((upward != downward).any())
-    return keeps_a_sign and hidden_by_rounding(X[:, upward | downward]) > 0.0
+    return keeps_a_sign and _hidden(X, potential, np.zeros_like(upward)) > 0.0
 
 
 def _asked(design: Design, y: FloatArray) -> float:
