@@ -18,14 +18,13 @@ from tests.fuzz.verdict import (
     ORDER,
     REFUSED,
     RELATIVE_ERROR,
+    ROUNDING,
     UNJUDGED,
     Verdict,
 )
 
 # Front doors whose answer depends on where the network starts, not on its shape alone.
 FROM_A_START = ("limit", "sparse limit", "limit_path", "certify")
-# Where w nearly vanishes: what rounding leaves of the way from w(0), and of the outputs.
-ROUNDING = 1e-12
 # Below this norm doubles are subnormal, and relative errors mean nothing.
 SMALLEST = 1e-290
 

@@ -23,6 +23,8 @@ WORST = (BOUND, FALSE, FOREIGN, HANGS)
 
 # What a good status promises where it says nothing else.
 RELATIVE_ERROR = 1e-6
+# What rounding may leave of sums that cancel: of the way from w(0) where w nearly vanishes, of X w.
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)

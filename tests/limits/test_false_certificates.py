@@ -129,6 +129,27 @@ def test_rows_that_stand_for_others_fit_no_more_of_y_than_its_digits_say():
         assert np.linalg.norm(alone.w - found.w) <= found.certificate.error_bound
 
 
+@pytest.mark.parametrize("seed", [880000791, 880004738])
+def test_a_minimizer_gives_up_no_row_for_the_small_units_it_is_in(seed):
+    """Where rounding alone tells rows apart: the others, many decades larger, hid what it missed."""
+    given = problem(seed)
+    if given.entry == "rich_limit":
+        found = fb.rich_limit(model_of(given.start), given.X, given.y, throw=False)
+    else:
+        found = fb.basis_pursuit(given.X, given.y, throw=False)
+    vertex = found.certificate.vertex
+    assert found.status.ok
+    fitted, sums = given.X @ vertex.w, np.abs(given.X) @ np.abs(vertex.w)
+    # Roundings of sums of eight terms.
+    assert (np.abs(given.X @ found.w - fitted) <= 1e-14 * sums).all()
+    # Moved along the largest row's null space the others still fit, and the smallest does not.
+    rows = np.abs(given.X).max(axis=1)
+    *_, turn = np.linalg.svd(given.X[rows > 1.0] / rows[rows > 1.0, None])
+    away = turn[-1] * (1e-3 * np.linalg.norm(found.w))
+    wrong = fb.certify(given.X, given.y, found.w + away, found.dual, found.potential)
+    assert not wrong.ok
+
+
 def test_columns_that_are_opposite_but_for_their_last_digits_are_no_question_for_doubles():
     """Where weights keep their signs: 1e14 of both fit what neither can, and w is no less."""
     given = problem(850002081)
