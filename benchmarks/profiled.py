@@ -3,15 +3,21 @@
 Shares by what is done (validation, constraint, solver, certificate, with its numbers and the error
 bound where a first look does not prove the limit), and the functions
 with most time of their own, as cProfile sees them: it slows calls down, so that what consists of
-many small ones looks larger than it is. n = 100, d = 1000 and depth 2 unless asked otherwise.
+many small ones looks larger than it is. `--lines certificates/candidate.py:is_proved` adds the lines
+of a function, timed by tracing that function alone. n = 100, d = 1000 and depth 2 unless asked
+otherwise.
 """
 
 from __future__ import annotations
 
 import cProfile
 import pstats
+import sys
 import time
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from _common import Report, parser, problem
@@ -26,7 +32,7 @@ PARTS = {
         "problems/regression.py:as_regression",
         "limits/solve.py:check_model",
     ),
-    "constraint": ("problems/regression.py:constraint_of",),
+    "constraint": ("problems/regression.py:_equilibrated",),
     "solver": ("limits/routes.py:_by_branches",),
     "certificate": ("certificates/certificate.py:judged",),
     "  of which numbers": ("certificates/certificate.py:measured",),
@@ -35,16 +41,57 @@ PARTS = {
 Key = tuple[str, int, str]
 
 
-def profiled(n: int, d: int, depth: float, scale: float, repeats: int) -> pstats.Stats:
+def solves(n: int, d: int, depth: float, scale: float, repeats: int) -> Callable[[], None]:
     X, y, _ = problem(n, d)
     model = fb.DiagonalNet(depth, scale)
     fb.limit(model, X, y)  # what is done once for all is none of it
+
+    def run() -> None:
+        for _ in range(repeats):
+            fb.limit(model, X, y)
+
+    return run
+
+
+def profiled(run: Callable[[], None]) -> pstats.Stats:
     profile = cProfile.Profile(time.process_time)
     profile.enable()
-    for _ in range(repeats):
-        fb.limit(model, X, y)
+    run()
     profile.disable()
     return pstats.Stats(profile)
+
+
+def is_there(name: str) -> bool:
+    """Whether a function of that name stands in that file: parts move, and then count nothing."""
+    file, function = name.split(":")
+    path = SOURCE / file
+    return path.is_file() and f"def {function}(" in path.read_text()
+
+
+def lines(run: Callable[[], None], name: str, repeats: int) -> list[dict[str, Any]]:
+    """Time between a line of one function and the next, calls included."""
+    file, function = name.split(":")
+    path, spent, last = str(SOURCE / file), defaultdict[int, int](int), [0, 0]
+
+    def trace_line(frame: FrameType, event: str, _: object) -> Any:
+        now = time.perf_counter_ns()
+        if last[0]:
+            spent[last[0]] += now - last[1]
+        last[:] = (0 if event == "return" else frame.f_lineno), time.perf_counter_ns()
+        return trace_line
+
+    def trace_call(frame: FrameType, event: str, argument: object) -> Any:
+        code = frame.f_code
+        return trace_line if (code.co_filename, code.co_name) == (path, function) else None
+
+    sys.settrace(trace_call)
+    run()
+    sys.settrace(None)
+    source = Path(path).read_text().splitlines()
+    return [
+        {"line": number, "us": 1e-3 * taken / repeats, "source": source[number - 1].strip()}
+        for number, taken in sorted(spent.items())
+    ]
 
 
 def named(key: Key) -> str:
@@ -92,16 +139,23 @@ def main() -> None:
     arguments.add_argument("--scales", type=float, nargs="+", default=(10.0, 0.1, 1e-3))
     arguments.add_argument("--repeats", type=int, default=100)
     arguments.add_argument("--functions", type=int, default=12, help="how many are listed")
+    arguments.add_argument("--lines", nargs="+", default=(), metavar="FILE:FUNCTION")
     options = arguments.parse_args()
+    named_here = [*options.lines, *(name for names in PARTS.values() for name in names)]
+    if moved := [name for name in named_here if not is_there(name)]:
+        arguments.error(f"no such function: {', '.join(moved)}")
     with threadpool_limits(1):
         report = Report(options.json)
         for scale in options.scales:
             size = options.samples, options.features
-            stats = profiled(*size, options.depth, scale, options.repeats)
+            run = solves(*size, options.depth, scale, options.repeats)
+            stats = profiled(run)
             title = f"n = {size[0]}, d = {size[1]}, depth {options.depth:g}, scale {scale:g}"
             report.table(title, shares(stats, options.repeats))
             rows = functions(stats, options.repeats, options.functions)
             report.table(f"functions, scale {scale:g}", rows)
+            for name in options.lines:
+                report.table(f"lines of {name}", lines(run, name, options.repeats))
         report.finish()
 
 
