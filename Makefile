@@ -50,7 +50,7 @@ DOCS_READY := $(VENV)/.ready-docs
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(RUN_READY) $(if $(NETS),$(NETS_READY) $(if $(FLOWBIAS_OFFLINE),,digits))  ## Reproduce every figure and write the page out/index.html
+run: $(RUN_READY) $(if $(NETS),$(NETS_READY) $(if $(FLOWBIAS_OFFLINE),,digits))  ## Reproduce the figures (NETS=1: those of networks, too) and write out/index.html
 	$(BIN)/flowbias reproduce --preset $(PRESET) --out out
 
 # MNIST, 11 MB, in seconds or not at all; with FLOWBIAS_OFFLINE nothing is fetched.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from flowbias.experiments._base import Experiment, Preset, Task
+from flowbias.experiments.check import Check
 from flowbias.experiments.table import Table
 
 Corruption = Callable[[Table], Table]
@@ -47,11 +48,16 @@ def recorded(name: str) -> Table:
 
 
 def failing(experiment: Experiment, table: Table) -> set[str]:
-    return {check.name for check in experiment.check(table) if not check.holds}
+    return {check.name for check in _applying(experiment, table) if not check.holds}
 
 
 def names_of(experiment: Experiment, table: Table) -> set[str]:
-    return {check.name for check in experiment.check(table)}
+    return {check.name for check in _applying(experiment, table)}
+
+
+def _applying(experiment: Experiment, table: Table) -> list[Check]:
+    """All but those that say of these settings that they do not apply: not those without numbers."""
+    return [each for each in experiment.check(table) if each.silence == each.decisive.silence]
 
 
 def alone_in(corruptions: list[tuple[set[str], Corruption]]) -> set[str]:

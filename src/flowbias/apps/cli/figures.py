@@ -96,7 +96,11 @@ def _show_one(experiment: Experiment) -> None:
     if experiment.genuine:
         settings = ", ".join(f"{name} {value}" for name, value in experiment.genuine.items())
         console.print(f"\nsmoke where the data are at hand: {settings}.")
-    for setting, value in list(experiment.settings[Preset.LAPTOP].items())[:1]:
+    at_laptop, smaller = experiment.settings[Preset.LAPTOP], experiment.settings[Preset.SMOKE]
+    others = [name for name, value in smaller.items() if value != at_laptop[name]]
+    # Numbers first: to set them asks for no other data.
+    for setting in sorted(others, key=lambda name: not experiment.allowed[name].number)[:1]:
+        value = smaller[setting]
         console.print(f"\nChange one: flowbias run {experiment.name} --set {setting}={value!r}\n")
 
 
