@@ -413,3 +413,13 @@ def test_where_nothing_can_move_all_of_y_is_out_of_reach():
     assert_allclose(found.w, [0.0, 1e-6 - 1e-4], rtol=1e-12)
     # Nothing is asked of what cannot move.
     assert fb.limit(model, [[-1.0, 0.0], [3.0, 0.0]], [0.0, 0.0]).status is fb.Status.CERTIFIED
+
+
+@pytest.mark.parametrize("y", [[0.0], [-1.0]])
+def test_what_vanishes_without_a_choice_has_numbers_all_the_same(y):
+    """One weight of one sign that is to fit nothing, or the other sign: the dual has no end."""
+    found = fb.limit(fb.DiagonalNet.from_weights([1.0], [0.0]), [[1.0]], y)
+    assert found.status.ok
+    assert found.w == [0.0]
+    proof = found.certificate
+    assert np.isfinite([*found.dual, proof.feasibility, proof.stationarity, proof.gap]).all()

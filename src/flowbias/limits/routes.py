@@ -54,6 +54,8 @@ def without_choice(model: HasPotential, problem: Regression) -> Point | None:
         return None
     w = constraint.target
     dual = dual_of(constraint, problem.X, model.potential.grad(w) - model.shift)
+    if not np.isfinite(dual).all():
+        return None  # at the end of its range w has none: the flow takes forever, and its dual too
     reach = Reachable(constraint, None, constraint.distance)
     return Point(w, dual, "the only predictor", reach)
 

@@ -145,8 +145,8 @@ class Status(Enum):
     )
     STALLED = (
         "not certified: feasibility {feasibility:.1e}, stationarity {stationarity:.1e}, "
-        "gap {gap:.1e} after {steps} steps; try a larger tol, remove nearly dependent rows of X, "
-        "or take the limit at a nearby scale"
+        "gap {gap:.1e} after {steps} steps; try a larger tol, take the limit at a nearby scale, or "
+        "remove rows of X that nearly depend on others, if there are any"
     )
 
     @property
