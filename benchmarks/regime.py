@@ -24,11 +24,10 @@ from scipy.stats import spearmanr
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.regime.known_regimes import JUDGES, cases, diagonal
+from tests.regime.known_regimes import JUDGES, cases, diagonal, true_verdict
 from tests.regime.mlp_zoo import members, trained
 
 from flowbias.regime import THRESHOLDS, Monitor, Verdict, diagnose, predict
-from flowbias.regime.thresholds import true_verdict
 
 # The judges' cases are drawn from a seed that nothing else uses.
 CALIBRATION_SEED, JUDGE_SEED, ZOO_SEED = 1, 2024, 40

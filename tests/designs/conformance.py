@@ -7,7 +7,7 @@ import numpy as np
 from numpy.testing import assert_allclose
 
 from flowbias.designs import Totals
-from flowbias.designs.tasks import RowSizes, Uniform
+from flowbias.designs.tasks import PlainRows, Uniform
 
 # Sums over blocks in another order: a few roundings of the largest term.
 ROUNDING = 1e-13
@@ -87,5 +87,5 @@ def check_design(design, X):
     gathered = np.asarray(design.gather(Columns(dual), w))
     assert_allclose(gathered, np.arange(d) + z + w, rtol=ROUNDING, atol=ROUNDING * size)
     if design.has_entries:
-        sizes = design.reduce(RowSizes()).largest[0]
+        sizes = design.reduce(PlainRows()).largest[0]
         assert_allclose(sizes, np.abs(X).max(axis=1), rtol=0)

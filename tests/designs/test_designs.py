@@ -13,7 +13,7 @@ from flowbias.designs import dense, design_of, sparse
 from flowbias.designs.dense import DenseBlock, DenseDesign, MemoryMappedDesign
 from flowbias.designs.linear_operator import OperatorDesign
 from flowbias.designs.sparse import SparseDesign
-from flowbias.designs.tasks import Coordinates, RowSizes, sizes_and_products
+from flowbias.designs.tasks import Coordinates, PlainRows, sizes_and_products
 from flowbias.models import DiagonalNet
 from flowbias.potentials import DepthPotential, Hypentropy
 from flowbias.problems.regression import InputError
@@ -185,7 +185,7 @@ def test_an_entry_that_is_not_finite_is_named(make, bad):
     X[2, 33] = bad
     design = make(X if make is DenseDesign else scipy.sparse.csr_array(X))
     with pytest.raises(InputError, match=r"X: must be finite, got -?(nan|inf) at index \(2, 33\)"):
-        design.reduce(RowSizes())
+        design.reduce(PlainRows())
 
 
 @pytest.mark.parametrize("dtype", [complex, object, "datetime64[s]"])

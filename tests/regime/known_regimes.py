@@ -18,6 +18,7 @@ import numpy as np
 
 import flowbias as fb
 from flowbias.models._base import Model, Parameters
+from flowbias.regime import Verdict
 
 # Where both extremes are as close as this, relatively, there is no regime to tell.
 DISTINCT = 0.5
@@ -34,6 +35,13 @@ class Case:
     x: Any
     y: Any
     position: float
+
+
+def true_verdict(position: float) -> Verdict:
+    """By the exact position: kernel up to a tenth of the way, rich from nine tenths on."""
+    if position <= 0.1:
+        return Verdict.KERNEL
+    return Verdict.RICH if position >= 0.9 else Verdict.IN_BETWEEN
 
 
 class Extremes(NamedTuple):

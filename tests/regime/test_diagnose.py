@@ -24,9 +24,15 @@ from flowbias.nets import mlp, unbiased
 from flowbias.regime import THRESHOLDS, Diagnosis, Gaps, Verdict, diagnose, fit, predict
 from flowbias.regime.data import fresh_tensors, read_targets
 from flowbias.regime.measures import Beyond, beyond_kernel, squared_loss_dual
-from flowbias.regime.thresholds import true_verdict
 from tests.regime import knob_zoo
-from tests.regime.known_regimes import cases, deep_linear, diagonal, factorization, neuron
+from tests.regime.known_regimes import (
+    cases,
+    deep_linear,
+    diagonal,
+    factorization,
+    neuron,
+    true_verdict,
+)
 
 DIAGONAL = fb.DiagonalNet(depth=2, scale=1.0)
 PRODUCT = fb.MatrixFactorization.gaussian((3, 2), width=4, scale=1.0, rng=0, keep_weights=True)

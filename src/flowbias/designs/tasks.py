@@ -79,14 +79,6 @@ class PerCoordinate:
 
 
 @dataclass(frozen=True)
-class RowSizes(Uniform):
-    """Largest entry of each row; finds those that are not finite."""
-
-    def __call__(self, block: Any) -> Totals:
-        return Totals(largest=(block.largest_entries(),))
-
-
-@dataclass(frozen=True)
 class RowGram(Uniform):
     """A A^T for the rescaled rows A."""
 
@@ -98,7 +90,7 @@ class RowGram(Uniform):
 
 @dataclass(frozen=True)
 class PlainRows(Uniform):
-    """Largest entry of each row, likewise, and X X^T."""
+    """Largest entry of each row, which finds those that are not finite, and X X^T."""
 
     @np.errstate(all="ignore")
     def __call__(self, block: Any) -> Totals:

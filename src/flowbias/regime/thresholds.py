@@ -165,8 +165,3 @@ def _divided(value: float, kernel: float, rich: float) -> Verdict:
 
 
 THRESHOLDS = Thresholds()
-
-
-def true_verdict(position: float, margin: float = 0.1) -> Verdict:
-    """By the exact position between both limits: kernel up to `margin`, rich from 1 minus it on."""
-    return _divided(position, margin, 1.0 - margin)

@@ -140,11 +140,6 @@ class LeakyTrajectory(BaseTrajectory[Solution]):
         drift = np.abs(self.a**2 - inner - self._start.delta)
         return float(np.max(drift / np.maximum(self.a**2 + inner, abs(self._start.delta))))
 
-    @property
-    def is_sure_to_fit(self) -> bool:
-        """Whether the flow through the last state is proved to converge to zero loss."""
-        return self.ending is not None and self.ending.fits
-
     @cached_property
     def ending(self) -> Ending | None:
         """Where the flow through the last state ends, as far as that is proved."""
