@@ -182,9 +182,9 @@ def test_stable_below_and_unstable_above():
 
 def test_states_that_were_not_kept_are_stepped_to_again(small_steps, monkeypatch):
     net, problem, (run, _) = small_steps
-    monkeypatch.setattr(lifted_descent, "_KEPT_NUMBERS", 10 * run._steps.compression.weights.size)
+    monkeypatch.setattr(lifted_descent, "_KEPT_NUMBERS", 10 * run._compression.weights.size)
     thin = gradient_descent(net, problem, step_size=4e-3, residual=1e-11)
-    assert len(thin._checkpoints.kept) <= 10 < len(run._checkpoints.kept)
+    assert len(thin._process.checkpoints.kept) <= 10 < len(run._process.checkpoints.kept)
     at = [0, 1, 2, 17, run.steps // 2 + 1, run.steps - 1, run.steps]
     assert np.array_equal(thin.product_at(at), run.product_at(at))
     assert np.array_equal(thin.residual, run.residual)
@@ -226,7 +226,7 @@ def test_batches_and_noise_are_those_on_the_weights(make, seed, batch_size, nois
     run = gradient_descent(
         net, problem, step_size=5e-3, batch_size=batch_size, rng=seed, max_steps=30, **how
     )
-    draws = run._steps.draws
+    draws = run._process.draws
     n, outputs = draws.n, draws.outputs
     assert n * outputs == problem.target.size
     samples, added = draws.block(seed, 0)
@@ -255,7 +255,7 @@ def test_steps_on_batches_are_taken_again_to_the_bit(monkeypatch):
     run = gradient_descent(net, problem, **how)
     monkeypatch.setattr(lifted_descent, "_KEPT_NUMBERS", 10)
     thin = gradient_descent(net, problem, **how)
-    assert len(thin._checkpoints.kept) < 4 < len(run._checkpoints.kept)
+    assert len(thin._process.checkpoints.kept) < 4 < len(run._process.checkpoints.kept)
     at = [0, 1, 7, 150, run.steps - 1]
     assert np.array_equal(thin.product_at(at), run.product_at(at))
 

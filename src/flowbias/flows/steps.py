@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+#: Samples and noise of some steps; None for all samples, and for no noise.
+Drawn = tuple[NDArray[np.intp] | None, FloatArray | None]
+
+
 @dataclass(frozen=True)
 class Draws:
     """Batches of n samples and the noise on their labels, for the steps of one seed."""
@@ -68,7 +72,7 @@ class Draws:
         """Steps to a block: whole epochs."""
         return -(-self.least // self.epoch) * self.epoch
 
-    def block(self, seed: int, number: int) -> tuple[NDArray[np.intp] | None, FloatArray | None]:
+    def block(self, seed: int, number: int) -> Drawn:
         """Samples and noise of the steps of a block: (steps, per_step), of noise times outputs."""
         rng = np.random.default_rng([seed, number])
         samples = None

@@ -13,13 +13,12 @@ h^2 c^2 (V^T R^T R V - U^T R R^T U): of second order a step, of first order over
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from flowbias.flows.lifted.compression import (
@@ -30,7 +29,7 @@ from flowbias.flows.lifted.compression import (
 )
 from flowbias.flows.lifted.flow import samples
 from flowbias.flows.request import loss_constant
-from flowbias.flows.steps import BaseDescent, DescentRequest, Draws, Process, take_steps
+from flowbias.flows.steps import BaseDescent, DescentRequest, Drawn, Process, take_steps
 from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import Panel
 from flowbias.ground.threads import threads_for
@@ -43,28 +42,79 @@ from flowbias.results.matrix_solution import LiftedSolution, matrix_facts, matri
 _KEPT_NUMBERS = 8_000_000
 
 
-@dataclass(frozen=True, eq=False)
-class _Steps:
-    """One step, on the rows that move. `rate` is c, times the rate of the model.
+@dataclass(eq=False)
+class _Checkpoints:
+    """Weights after every `stride`-th step; the stride doubles where they become too many."""
 
-    `lift` maps what the fit compares to what the samples measure, where those are not the same.
+    room: int
+    stride: int = 1
+    kept: list[FloatArray] = field(default_factory=list)
+
+    def visit(self, step: int, moving: FloatArray) -> None:
+        # A step that is taken again, on the way back from one that was lost, is there already.
+        if step == len(self.kept) * self.stride:
+            self.kept.append(moving)
+        if len(self.kept) > self.room:
+            self.kept = self.kept[::2]
+            self.stride *= 2
+
+
+class _ProductSteps(Process):
+    """One descent of a product, on the rows that move.
+
+    State: weights, with velocity below them if there is momentum, (1, layers, rows, k); and what
+    the weights fit, which the residual asks for and the step that follows.
     """
 
-    compression: Compression
-    fit: LiftedFit
-    request: DescentRequest
-    rate: float
-    draws: Draws
-    seed: int
-    target: FloatArray  # of the samples
-    lift: FloatArray | None
+    def __init__(
+        self, setting: ReducedProblem, request: DescentRequest, seed: int, rate: float
+    ) -> None:
+        problem, n = setting.problem, samples(setting.problem)
+        self.compression, self.fit = setting.compression, setting.fit
+        self.request, self.seed, self.seeds, self.rate = request, seed, [seed], rate
+        self.draws = request.draws(n, problem.target.size // n)
+        self.target = problem.target if setting.root is None else problem.target.reshape(n, -1)
+        # From what the fit compares to what the samples measure, where those are not the same.
+        self.lift = setting.lift
+        self._drawn: tuple[int, Drawn] | None = None
+        start = self.compression.weights
+        moving = np.stack([start, np.zeros_like(start)][: 1 + (request.momentum > 0.0)])
+        self.state = moving[None], self.fitted(moving)[None]
+        self.checkpoints = _Checkpoints(room=max(2, _KEPT_NUMBERS // moving.size))
+        self.checkpoints.visit(0, moving)
+
+    def residuals(self) -> FloatArray:
+        moving, fitted = self.state
+        # A BLAS may make 0 of products with NaN.
+        if not np.isfinite(moving).all():
+            return np.array([np.nan])
+        return np.array([np.linalg.norm(fitted[0] - self.fit.reachable) / self.fit.size])
+
+    def predictors(self) -> FloatArray:
+        return self.compression.moving_product(self.state[0][:, 0]).reshape(1, -1)
+
+    def advance(self, first: int, last: int) -> None:
+        (moving,), (fitted,) = self.state
+        for step in range(first, last):
+            moving = self.stepped(moving, fitted, step)
+            fitted = self.fitted(moving)
+            self.checkpoints.visit(step + 1, moving)
+        self.state = moving[None], fitted[None]
+
+    def weights_after(self, steps: int) -> FloatArray:
+        """From the last state kept before, by the steps that were taken: the same to the bit."""
+        number = steps // self.checkpoints.stride
+        moving = self.checkpoints.kept[number]
+        for step in range(number * self.checkpoints.stride, steps):
+            moving = self.stepped(moving, self.fitted(moving), step)
+        return np.asarray(moving[0])
 
     def fitted(self, moving: FloatArray) -> FloatArray:
         """What the weights, the first layer of `moving`, fit."""
         return self.fit.measure(self.compression.moving_product(moving[0]))
 
-    def advance(self, moving: FloatArray, fitted: FloatArray, step: int) -> FloatArray:
-        """Weights, and velocity below them if there is momentum, after one more step."""
+    def stepped(self, moving: FloatArray, fitted: FloatArray, step: int) -> FloatArray:
+        """`moving` after one more step."""
         request, rows = self.request, self.compression.rows
         weights = self.compression.paired(moving[0])
         pull = self.rate * self.fit.adjoint(self._misfit(fitted, step))
@@ -91,73 +141,11 @@ class _Steps:
         in_form = masked.reshape(self.target.shape)
         return in_form if self.lift is None else np.asarray(self.lift.T @ in_form)
 
-    def _block(self, number: int) -> tuple[NDArray[np.intp] | None, FloatArray | None]:
+    def _block(self, number: int) -> Drawn:
         """The last block drawn is kept: steps follow one another."""
-        if self._drawn.get("number") != number:
-            self._drawn.update(number=number, block=self.draws.block(self.seed, number))
-        block: tuple[NDArray[np.intp] | None, FloatArray | None] = self._drawn["block"]
-        return block
-
-    @cached_property
-    def _drawn(self) -> dict[str, Any]:
-        return {}
-
-
-@dataclass(eq=False)
-class _Checkpoints:
-    """Weights after every `stride`-th step; the stride doubles where they become too many."""
-
-    room: int
-    stride: int = 1
-    kept: list[FloatArray] = field(default_factory=list)
-
-    def visit(self, step: int, moving: FloatArray) -> None:
-        # A step that is taken again, on the way back from one that was lost, is there already.
-        if step == len(self.kept) * self.stride:
-            self.kept.append(moving)
-        if len(self.kept) > self.room:
-            self.kept = self.kept[::2]
-            self.stride *= 2
-
-
-class _ProductSteps(Process):
-    """One descent of a product. State: weights, and velocity below them, (1, layers, rows, k)."""
-
-    def __init__(self, steps: _Steps) -> None:
-        self.steps, self.seeds = steps, [steps.seed]
-        start = steps.compression.weights
-        layers = [start, np.zeros_like(start)][: 1 + (steps.request.momentum > 0.0)]
-        self.state = (np.stack(layers)[None],)
-        self.checkpoints = _Checkpoints(room=max(2, _KEPT_NUMBERS // (len(layers) * start.size)))
-        self.checkpoints.visit(0, self.state[0][0])
-        self._seen: tuple[FloatArray, FloatArray] | None = None
-
-    @property
-    def _fitted(self) -> FloatArray:
-        """What the weights fit: asked for by the residual and by the step that follows."""
-        moving = self.state[0]
-        if self._seen is None or self._seen[0] is not moving:
-            self._seen = (
-                moving,
-                self.steps.fit.measure(self.steps.compression.moving_product(moving[0, 0])),
-            )
-        return self._seen[1]
-
-    def residuals(self) -> FloatArray:
-        fit = self.steps.fit
-        # A BLAS may make 0 of products with NaN.
-        if not np.isfinite(self.state[0]).all():
-            return np.array([np.nan])
-        return np.array([np.linalg.norm(self._fitted - fit.reachable) / fit.size])
-
-    def predictors(self) -> FloatArray:
-        return self.steps.compression.moving_product(self.state[0][:, 0]).reshape(1, -1)
-
-    def advance(self, first: int, last: int) -> None:
-        for step in range(first, last):
-            moving = self.steps.advance(self.state[0][0], self._fitted, step)
-            self.state = (moving[None],)
-            self.checkpoints.visit(step + 1, moving)
+        if self._drawn is None or self._drawn[0] != number:
+            self._drawn = number, self.draws.block(self.seed, number)
+        return self._drawn[1]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,14 +159,14 @@ class LiftedDescent(BaseDescent[LiftedSolution]):
     model: LiftedModel
     problem: MatrixProblem
     loss_constant: float
-    _steps: _Steps = field(repr=False)
-    _checkpoints: _Checkpoints = field(repr=False)
+    _process: _ProductSteps = field(repr=False)
+    #: weights at the end
     _last: FloatArray = field(repr=False)
 
     @cached_property
     def M(self) -> FloatArray:  # noqa: N802  (the matrix, as in the papers)
         """U V^T where the descent ended, (d, m)."""
-        return self._steps.compression.product(self._last[0])
+        return self._compression.product(self._last)
 
     @property
     def time(self) -> float:
@@ -193,50 +181,47 @@ class LiftedDescent(BaseDescent[LiftedSolution]):
                 f"model: must provide FACTORS, got {self.model!r}, of which only the Gram matrix "
                 "was drawn. Pass keep_weights=True where it is made, or use gram_at(steps)."
             )
-        return self._steps.compression.factors(self._last[0])
+        return self._compression.factors(self._last)
 
     # --- on the way ----------------------------------------------------------------------------
 
     def product_at(self, steps: ArrayLike) -> FloatArray:
         """U V^T after so many steps: (d, m) for one number, else one matrix per number."""
-        product = self._steps.compression.product
-        return self._each(steps, [product(weights) for weights in self._weights_at(steps)])
+        return self._each(steps, self._compression.product)
 
     def loss_at(self, steps: ArrayLike) -> FloatArray:
         """(c/2) ||measure(M) - target||^2 after so many steps."""
-        misfits = [
-            self.problem.measure(M) - self.problem.target
-            for M in self.product_at(np.atleast_1d(steps))
-        ]
-        return self._each(steps, [0.5 * self.loss_constant * float(r @ r) for r in misfits])
+
+        def loss(weights: FloatArray) -> float:
+            misfit = self.problem.measure(self._compression.product(weights)) - self.problem.target
+            return 0.5 * self.loss_constant * float(misfit @ misfit)
+
+        return self._each(steps, loss)
 
     def root_at(self, steps: ArrayLike) -> FloatArray:
         """L with L L^T = [U; V][U; V]^T after so many steps, in the same columns for all."""
-        root = self._steps.compression.root
-        return self._each(steps, [root(weights) for weights in self._weights_at(steps)])
+        return self._each(steps, self._compression.root)
 
     def gram_at(self, steps: ArrayLike) -> FloatArray:
         """[U; V][U; V]^T after so many steps, (d + m) square."""
-        gram = self._steps.compression.gram
-        return self._each(steps, [gram(weights) for weights in self._weights_at(steps)])
+        return self._each(steps, self._compression.gram)
 
     def imbalance_drift_at(self, steps: ArrayLike) -> FloatArray:
         """Change of D = U^T U - V^T V since the start, relative to what it is a difference of.
 
         The flow conserves D; descent does so up to the first order of the step.
         """
-        imbalance, start = self._steps.compression.imbalance, self._steps.compression.weights
+        imbalance, start = self._compression.imbalance, self._compression.weights
         first, size = imbalance(start), float(np.sum(np.square(start)))
-        drifts = [
-            float(np.linalg.norm(imbalance(now) - first)) / max(size, float(np.sum(now * now)))
-            for now in self._weights_at(steps)
-        ]
-        return self._each(steps, drifts)
 
-    def _each(self, steps: ArrayLike, values: list[Any]) -> FloatArray:
-        return np.array(values) if np.ndim(steps) else np.asarray(values[0])
+        def drift(now: FloatArray) -> float:
+            largest = max(size, float(np.sum(now * now)))
+            return float(np.linalg.norm(imbalance(now) - first)) / largest
 
-    def _weights_at(self, steps: ArrayLike) -> list[FloatArray]:
+        return self._each(steps, drift)
+
+    def _each(self, steps: ArrayLike, value: Callable[[FloatArray], Any]) -> FloatArray:
+        """`value` of the weights after so many steps: for one number, else one per number."""
         wanted = np.atleast_1d(np.asarray(steps))
         inside = (wanted >= 0) & (wanted <= self.steps)
         if wanted.ndim != 1 or wanted.dtype.kind not in "iu" or not inside.all():
@@ -244,17 +229,11 @@ class LiftedDescent(BaseDescent[LiftedSolution]):
                 f"steps: must be integers from 0 to {self.steps}, got {steps!r}. "
                 "Raise max_steps, or lower residual, for a longer descent."
             )
-        return [self._replayed(int(k)) for k in wanted]
-
-    def _replayed(self, steps: int) -> FloatArray:
-        """From the last state kept before, by the steps that were taken: the same to the bit."""
-        if steps == self.steps:
-            return np.asarray(self._last[0])
-        number = steps // self._checkpoints.stride
-        moving = self._checkpoints.kept[number]
-        for step in range(number * self._checkpoints.stride, steps):
-            moving = self._steps.advance(moving, self._steps.fitted(moving), step)
-        return np.asarray(moving[0])
+        values = [
+            value(self._last if k == self.steps else self._process.weights_after(int(k)))
+            for k in wanted
+        ]
+        return np.array(values) if np.ndim(steps) else np.asarray(values[0])
 
     # --- beside the flow -----------------------------------------------------------------------
 
@@ -262,11 +241,15 @@ class LiftedDescent(BaseDescent[LiftedSolution]):
     def _end(self) -> FloatArray:
         return self.M
 
+    @property
+    def _compression(self) -> Compression:
+        return self._process.compression
+
     @cached_property
     def stable_step_size(self) -> float:
         """2 / (largest eigenvalue of the loss's Gauss-Newton matrix) at the start."""
-        largest = _gauss_newton_norm(self._steps.compression, self._steps.fit)
-        return float(2.0 / (self._steps.rate * largest))
+        largest = _gauss_newton_norm(self._compression, self._process.fit)
+        return float(2.0 / (self._process.rate * largest))
 
     def _panels(self) -> tuple[Panel, ...]:
         """The residual over steps, and U V^T at the end with its singular values."""
@@ -276,7 +259,7 @@ class LiftedDescent(BaseDescent[LiftedSolution]):
         return {"width": f"{self.model.width}", **matrix_facts(self.M)}
 
     def _about(self) -> str:
-        unknowns = self._steps.compression.weights.size
+        unknowns = self._compression.weights.size
         return f"shape={self.model.shape}, width={self.model.width}, unknowns={unknowns}, "
 
 
@@ -308,16 +291,9 @@ def _descended(
     model: LiftedModel, setting: ReducedProblem, request: DescentRequest, seed: int
 ) -> LiftedDescent:
     started = time.perf_counter()
-    problem, n = setting.problem, samples(setting.problem)
-    c = loss_constant(request.loss, n)
-    draws = request.draws(n, problem.target.size // n)
-    lift = setting.lift
-    target = problem.target.reshape(n, -1) if setting.root is not None else problem.target
-    steps = _Steps(
-        setting.compression, setting.fit, request, c * model.rate, draws, seed, target, lift
-    )
-    process = _ProductSteps(steps)
+    c = loss_constant(request.loss, samples(setting.problem))
     with threads_for(setting.compression.weights):
+        process = _ProductSteps(setting, request, seed, c * model.rate)
         ended = take_steps(process, request, request.record_every or 1)[0]
     return LiftedDescent(
         status=ended.status,
@@ -328,9 +304,8 @@ def _descended(
         request=request,
         seed=seed,
         model=model,
-        problem=problem,
+        problem=setting.problem,
         loss_constant=c,
-        _steps=steps,
-        _checkpoints=process.checkpoints,
-        _last=ended.state[0],
+        _process=process,
+        _last=ended.state[0][0],
     )
