@@ -72,7 +72,14 @@ def warped_limit(
     elif _apart(lifted.theta, ended_at) > same_point:
         why = _why_another_branch(potential, lifted, trajectory)
     if why:
-        return _refused(potential, problem, trajectory.w[-1], why, started, throw)
+        refused = _refused(potential, problem, trajectory.w[-1], lifted, why, tol, started)
+        if throw:
+            raise SolveError(
+                f"not verified: {why}. The potential of the start says nothing about this limit; "
+                "follow the flow with fb.flow(model, X, y).",
+                refused,
+            )
+        return refused
     state, dual, steps = _newton(potential, problem, lifted)
     w = model.predictor_at(state.theta)
     again = _lifted(potential, w)
@@ -167,28 +174,22 @@ def _refused(
     potential: WarpedPotential,
     problem: Regression,
     w: FloatArray,
+    lifted: FlowState,
     why: str,
+    tol: float,
     started: float,
-    throw: bool,
 ) -> Solution:
-    """Where the flow ended, with nothing proved about it."""
-    nan = np.nan
-    solution = Solution(
+    """Where the flow ended: how well that fits, and nothing proved, for no nu belongs to it."""
+    unknown = np.full(len(problem.y), np.nan)
+    return Solution(
         w=w,
-        dual=np.full(len(problem.y), nan),
+        dual=unknown,
         status=Status.STALLED,
         route=f"{ROUTE}: {why}",
-        certificate=Certificate(nan, nan, nan, np.inf, nan, (nan, nan)),
+        certificate=_certificate(problem, w, unknown, lifted, lifted, potential.rounding, tol),
         stats=Stats(0, 0, _since(started)),
         potential=potential,
     )
-    if throw:
-        raise SolveError(
-            f"not verified: {why}. The potential of the start says nothing about this limit; "
-            "follow the flow with fb.flow(model, X, y).",
-            solution,
-        )
-    return solution
 
 
 def _apart(theta: FloatArray, other: FloatArray) -> float:
