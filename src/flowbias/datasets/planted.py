@@ -32,12 +32,11 @@ from numpy.typing import NDArray
 
 from flowbias.ground.arguments import (
     InputError,
-    as_float,
     read_count,
+    read_nonnegative,
     read_positive,
     read_rng,
     read_size,
-    shown,
 )
 from flowbias.ground.typing import FloatArray
 
@@ -93,7 +92,7 @@ def sparse_regression(
         raise InputError(
             f"sparsity: must be <= d = {d}, got {sparsity}. Lower sparsity or raise d."
         )
-    _require_variance(noise_var)
+    read_nonnegative("noise_var", noise_var, "Pass the variance of the noise, or 0 for none.")
     # One stream per quantity: drawing more of one leaves the others as they were.
     sample_rng, support_rng, noise_rng = read_rng(rng).spawn(3)
     X = sample_rng.standard_normal((n, d))
@@ -240,13 +239,3 @@ def circle_teacher(
 def _on_sphere(rng: np.random.Generator, n: int, d: int) -> FloatArray:
     points = rng.standard_normal((n, d))
     return np.asarray(points / np.linalg.norm(points, axis=1, keepdims=True))
-
-
-def _require_variance(noise_var: object) -> None:
-    number = as_float(noise_var)
-    # The chained comparison also turns away nan.
-    if number is None or not 0.0 <= number < math.inf:
-        raise InputError(
-            f"noise_var: must be a finite number >= 0, got {shown(noise_var)}. "
-            "Pass the variance of the noise, or 0 for none."
-        )

@@ -55,6 +55,14 @@ def read_positive(name: str, value: Any, meaning: str) -> float:
     return number
 
 
+def read_nonnegative(name: str, value: Any, meaning: str) -> float:
+    """A finite number that may be zero."""
+    number = as_float(value)
+    if number is None or not 0.0 <= number < math.inf:
+        raise InputError(f"{name}: must be a finite number >= 0, got {shown(value)}. {meaning}")
+    return number
+
+
 def read_tolerance(name: str, value: Any) -> float:
     """What a certificate or a stopping rule is held to."""
     number = as_float(value)

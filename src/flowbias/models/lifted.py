@@ -16,7 +16,14 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from flowbias.ground.arguments import WIDEST, InputError, as_float, depth_inside, shown
+from flowbias.ground.arguments import (
+    WIDEST,
+    InputError,
+    as_float,
+    depth_inside,
+    read_nonnegative,
+    shown,
+)
 from flowbias.ground.typing import FloatArray
 from flowbias.models.imbalance import Imbalance
 from flowbias.potentials import Provides
@@ -241,13 +248,8 @@ def read_layer_scales(scale: Any, scale_u: Any, scale_v: Any) -> tuple[float, fl
                 f"scale: must be given unless scale_u and scale_v both are, got None for {name}. "
                 "Pass the standard deviation of the entries, for instance scale=0.1."
             )
-        number = as_float(value)
-        if number is None or not 0.0 <= number < np.inf:
-            raise InputError(
-                f"{given}: must be a finite number >= 0, got {shown(value)}. "
-                "Pass the standard deviation of the entries."
-            )
-        sizes.append(number)
+        fix = "Pass the standard deviation of the entries."
+        sizes.append(read_nonnegative(given, value, fix))
     return sizes[0], sizes[1]
 
 

@@ -35,7 +35,7 @@ import numpy as np
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
 from flowbias.estimators.inference.weighted_rows import new_samples, weighted_rows
 from flowbias.ground import extended
-from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.arguments import InputError, read_nonnegative
 from flowbias.ground.drawing import picture, stems
 from flowbias.ground.extended import row_lengths
 from flowbias.ground.html import facts
@@ -155,7 +155,11 @@ def uncertainty(
 
 def uncertainty_of(response: LinearResponse, sigma: float | None = None) -> Uncertainty:
     """The uncertainty that follows from a linear response."""
-    level = noise_level(response) if sigma is None else _read_sigma(sigma)
+    if sigma is None:
+        level = noise_level(response)
+    else:
+        fix = "Leave it out to estimate it from leave-one-out residuals."
+        level = read_nonnegative("sigma", sigma, fix)
     shares = np.einsum("ij,ji->j", response.rows.X, response.dw_dy)
     dw_dy, db_dy = response.rows.coefficients_and_intercept(response.dw_dy)
     return Uncertainty(
@@ -186,13 +190,3 @@ def noise_level(response: LinearResponse) -> float:
         told = np.append(told, response.unit_dual[alone] / gain)
         count += int(alone.sum())
     return extended.length(told) / float(np.sqrt(count))
-
-
-def _read_sigma(sigma: Any) -> float:
-    value = as_float(sigma)
-    if value is None or not 0.0 <= value < np.inf:
-        raise InputError(
-            f"sigma: must be a finite number >= 0, got {shown(sigma)}. "
-            "Leave it out to estimate it from leave-one-out residuals."
-        )
-    return value
