@@ -240,7 +240,7 @@ class FlowIntegration:
         times: FloatArray | None,
         residual: float,
     ) -> None:
-        self.coordinates, self.fit, self.rtol = coordinates, fit, rtol
+        self.coordinates, self.fit, self.rtol, self.asked_atol = coordinates, fit, rtol, atol
         size, duration = coordinates.natural_scales()
         self.size = size if atol is None else atol / rtol
         self.first_step = float(np.sqrt(rtol)) * duration

@@ -15,7 +15,7 @@ from scipy.integrate import LSODA, OdeSolver
 
 from flowbias.flows.coordinates import STIFF, FlowCoordinates
 from flowbias.flows.driver import Dop853Replayed, FlowIntegration, StiffAware
-from flowbias.flows.lifted.compression import LiftedFit, ReducedProblem
+from flowbias.flows.lifted.compression import ReducedProblem
 from flowbias.ground.linear_algebra import EPS
 from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Parameters
@@ -183,22 +183,10 @@ class LiftedIntegration(FlowIntegration):
 
     coordinates: LiftedCoordinates
 
-    def __init__(
-        self,
-        coordinates: LiftedCoordinates,
-        fit: LiftedFit,
-        rtol: float,
-        atol: float | None,
-        times: FloatArray | None,
-        residual: float,
-    ) -> None:
-        super().__init__(coordinates, fit, rtol, atol, times, residual)
-        self._asked = atol
-
     @property
     def atol(self) -> float | FloatArray:
         """What was asked for, or for each entry what it and its neighbours are at the start."""
-        sizes = self.coordinates.entry_sizes if self._asked is None else self.size
+        sizes = self.coordinates.entry_sizes if self.asked_atol is None else self.size
         return self.rtol * sizes
 
     def tighten(self) -> bool:
