@@ -165,6 +165,7 @@ class CopiesLoop(ABC):
     constant: float
     goal: float | None
     last: int
+    every: int
     steps: int = field(default=0, init=False)
     alive: Any = field(default=None, init=False)
     trainings: dict[int, Training] = field(default_factory=dict, init=False)
@@ -177,8 +178,12 @@ class CopiesLoop(ABC):
         """What each copy needs beside its weights, before the first step."""
 
     @abstractmethod
-    def advance(self) -> None:
-        """Let go whoever is done, and move the others by one step."""
+    def going(self, losses: Any) -> Any:
+        """Which copies are not done."""
+
+    @abstractmethod
+    def move(self, inputs: list[Any], residual: Any) -> None:
+        """Take a step, from what each layer was given and how far off the outputs were."""
 
     @abstractmethod
     def keep(self, places: Any) -> None:
@@ -205,6 +210,20 @@ class CopiesLoop(ABC):
             predictions=None if predictions is None else predictions.double().cpu().numpy(),
             seconds=time.perf_counter() - started,
         )
+
+    def advance(self) -> None:
+        """Let go whoever is done, or move all by one step."""
+        outputs, inputs = self.batch.forward(self.inputs)
+        residual = outputs - self.targets
+        losses = self.losses(residual)
+        going = self.going(losses)
+        if self.steps == self.last or not bool(going.all()):
+            self.release(losses, going)
+            return
+        if self.steps % self.every == 0:
+            self.note(losses)
+        self.move(inputs, residual)
+        self.steps += 1
 
     def losses(self, residual: Any) -> Any:
         return 0.5 * self.constant * residual.square().sum((1, 2))
@@ -246,7 +265,6 @@ class _DescentLoop(CopiesLoop):
     """Full-batch descent, each copy with its own step size."""
 
     rates: Any
-    every: int
 
     def prepare(self) -> None:
         """The losses beyond which a copy has diverged, as `train` has them."""
@@ -260,21 +278,13 @@ class _DescentLoop(CopiesLoop):
             )
         self.limits = Training.diverged_above * torch.maximum(first, self.losses(self.targets))
 
-    def advance(self) -> None:
-        outputs, inputs = self.batch.forward(self.inputs)
-        residual = outputs - self.targets
-        losses = self.losses(residual)
+    def going(self, losses: Any) -> Any:
         # False for NaN too: such a copy does not go on.
         going = losses <= self.limits
-        if self.goal is not None:
-            going &= losses > self.goal
-        if self.steps == self.last or not bool(going.all()):
-            self.release(losses, going)
-            return
-        if self.steps % self.every == 0:
-            self.note(losses)
+        return going if self.goal is None else going & (losses > self.goal)
+
+    def move(self, inputs: list[Any], residual: Any) -> None:
         self.batch.descend(inputs, self.constant * self.rates * residual)
-        self.steps += 1
 
     def keep(self, places: Any) -> None:
         self.rates, self.limits = self.rates[places], self.limits[places]

@@ -120,6 +120,7 @@ def flow_copies(
         goal=level,
         tol=_read_tol(tol),
         last=read_count("max_steps", max_steps, "Steps to take at most.", at_least=0),
+        every=1,
     )
     return path.run(before, x_test, progress, started)
 
@@ -148,22 +149,13 @@ class _FlowLoop(CopiesLoop):
         self.length = STEPS.first / largest.clamp_min(torch.finfo(largest.dtype).tiny)
         self.shortened = torch.zeros_like(self.alive)
 
-    def advance(self) -> None:
-        outputs, inputs = self.batch.forward(self.inputs)
-        residual = outputs - self.targets
-        losses = self.losses(residual)
-        done = losses <= self.goal
-        if self.steps == self.last or bool(done.any()):
-            self.release(losses, ~done)
-            return
-        self.note(losses)
-        self._move(inputs, residual)
-        self.steps += 1
+    def going(self, losses: Any) -> Any:
+        return ~(losses <= self.goal)
 
     def keep(self, places: Any) -> None:
         self.length, self.shortened = self.length[places], self.shortened[places]
 
-    def _move(self, inputs: list[Any], residual: Any) -> None:
+    def move(self, inputs: list[Any], residual: Any) -> None:
         """The exponential midpoint rule for all copies; taken where the kernel allows it."""
         torch = require_torch()
         kernel = self.batch.kernel(inputs)
