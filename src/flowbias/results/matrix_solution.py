@@ -14,8 +14,26 @@ from flowbias.ground.typing import Axes, FloatArray
 from flowbias.results.solution import Proof, Solved, Stats, Status
 
 
+class SolvedMatrix(Solved):
+    """A result whose predictor is a matrix."""
+
+    M: FloatArray
+
+    @property
+    def w(self) -> FloatArray:
+        """M, as the predictor of every other solution is called."""
+        return self.M
+
+    def _panels(self) -> tuple[Panel, ...]:
+        """The matrix and its singular values, of one row or column its entries."""
+        return matrix_panels(self.M, self.status.name)
+
+    def _looks(self) -> Mapping[str, str | float]:
+        return matrix_facts(self.M)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class MatrixSolution(Solved):
+class MatrixSolution(SolvedMatrix):
     """The matrix M with the dual nu of its measurements.
 
     gram        [U; V][U; V]^T at the limit of a factorization; None where no factors are behind M
@@ -34,11 +52,6 @@ class MatrixSolution(Solved):
     details: dict[str, float] = field(default_factory=dict)
 
     @property
-    def w(self) -> FloatArray:
-        """M, as the predictor of every other solution is called."""
-        return self.M
-
-    @property
     def singular_values(self) -> FloatArray:
         return np.asarray(np.linalg.svd(self.M, compute_uv=False))
 
@@ -47,13 +60,6 @@ class MatrixSolution(Solved):
         """The status in words, with its numbers."""
         words = self.status.words(self.certificate, self.distance, self.stats.steps)
         return words if self.unique is not False else f"{words}; other minimizers may exist"
-
-    def _panels(self) -> tuple[Panel, ...]:
-        """The matrix and its singular values, of one row or column its entries."""
-        return matrix_panels(self.M, self.status.name)
-
-    def _looks(self) -> Mapping[str, str | float]:
-        return matrix_facts(self.M)
 
     def _lines(self) -> tuple[str, ...]:
         values = self.singular_values
@@ -101,7 +107,7 @@ class FitCertificate(Measured):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LiftedSolution(Solved):
+class LiftedSolution(SolvedMatrix):
     """The limit M = U V^T of gradient flow from a product of two factors.
 
     distance     of the target from what can be reached, relative to it
@@ -125,11 +131,6 @@ class LiftedSolution(Solved):
     is_rest: bool = False
     gram: FloatArray | None = None
     details: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def w(self) -> FloatArray:
-        """M, (d, m)."""
-        return self.M
 
     @property
     def feasibility(self) -> float:
@@ -159,13 +160,6 @@ class LiftedSolution(Solved):
             words += "" if self.is_rest else ": this is the least-squares limit"
         is_known = self.unique and self.status.ok
         return f"{words}; the data alone determine it" if is_known else words
-
-    def _panels(self) -> tuple[Panel, ...]:
-        """The matrix and its singular values, of one row or column its entries."""
-        return matrix_panels(self.M, self.status.name)
-
-    def _looks(self) -> Mapping[str, str | float]:
-        return matrix_facts(self.M)
 
     def _lines(self) -> tuple[str, ...]:
         return (
