@@ -3,9 +3,9 @@
 Shares by what is done (validation, constraint, solver, certificate, with its numbers and the error
 bound where a first look does not prove the limit), and the functions
 with most time of their own, as cProfile sees them: it slows calls down, so that what consists of
-many small ones looks larger than it is. `--lines certificates/candidate.py:is_proved` adds the lines
-of a function, timed by tracing that function alone. n = 100, d = 1000 and depth 2 unless asked
-otherwise.
+many small ones looks larger than it is. `--lines certificates/candidate.py:is_proved` adds the
+lines of a function, timed by tracing that function alone. n = 100, d = 1000 and depth 2 unless
+asked otherwise.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def names_of(experiment: Experiment, table: Table) -> set[str]:
 
 
 def _applying(experiment: Experiment, table: Table) -> list[Check]:
-    """All but those that say of these settings that they do not apply: not those without numbers."""
+    """All but those that say they do not apply to these settings; those without numbers stay."""
     return [each for each in experiment.check(table) if each.silence == each.decisive.silence]
 
 

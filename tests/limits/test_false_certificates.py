@@ -131,7 +131,7 @@ def test_rows_that_stand_for_others_fit_no_more_of_y_than_its_digits_say():
 
 @pytest.mark.parametrize("seed", [880000791, 880004738])
 def test_a_minimizer_gives_up_no_row_for_the_small_units_it_is_in(seed):
-    """Where rounding alone tells rows apart: the others, many decades larger, hid what it missed."""
+    """Where rounding alone tells rows apart: others, many decades larger, hid what it missed."""
     given = problem(seed)
     if given.entry == "rich_limit":
         found = fb.rich_limit(model_of(given.start), given.X, given.y, throw=False)
