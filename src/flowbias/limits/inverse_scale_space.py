@@ -3,8 +3,8 @@
     d zeta / d tau = X^T (y - X w),    -b- <= zeta <= b+,    w > 0 only at b+,  w < 0 only at -b-
 
 [Burger, Moeller, Benning, Osher 2013; Pesme and Flammarion 2023]. On a stage w is the least-squares
-fit on the coordinates at their bounds, each with the sign of its bound, and the residual is
-constant: zeta moves on a straight line until another coordinate meets its bound. So a stage costs
+fit on the active set, the coordinates at their bounds, each with the sign of its bound, and the
+residual is constant: zeta moves on a straight line until another coordinate meets its bound. So a stage costs
 one product with X^T and one update of a QR factor, as a step of least angle regression does.
 """
 
