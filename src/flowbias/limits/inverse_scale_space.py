@@ -4,8 +4,9 @@
 
 [Burger, Moeller, Benning, Osher 2013; Pesme and Flammarion 2023]. On a stage w is the least-squares
 fit on the active set, the coordinates at their bounds, each with the sign of its bound, and the
-residual is constant: zeta moves on a straight line until another coordinate meets its bound. So a stage costs
-one product with X^T and one update of a QR factor, as a step of least angle regression does.
+residual is constant: zeta moves on a straight line until another coordinate meets its bound. So a
+stage costs one product with X^T and one update of a QR factor, as a step of least angle regression
+does.
 """
 
 from __future__ import annotations
