@@ -256,8 +256,10 @@ class Solution(Solved):
         )
         if self.status.ok and certificate.by_measures_alone:
             return f"{words}; how far w is from the limit is not proved"
-        # Where it stalled says why, on routes that follow a flow.
-        return words if self.status.ok else f"{words} ({self.route}: {certificate.failing})"
+        if self.status.ok:
+            return words
+        # Where it stalled says why, on routes that follow a flow; no measure need be too large.
+        return f"{words} ({': '.join(filter(None, (self.route, certificate.failing)))})"
 
     def sensitivity(self) -> Sensitivity:
         """Derivatives of the limit in y and in the log of the scale."""
