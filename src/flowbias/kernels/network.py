@@ -386,6 +386,13 @@ def first_call(network: Network, name: str, inputs: Inputs) -> Tensor:
     return outputs
 
 
+def outputs_of_each(network: Network, name: str, inputs: Inputs) -> int:
+    """How many numbers the module returns for a sample, by a call with the first one."""
+    with gradients(on=False), left_alone(network.module):
+        outputs = first_call(network, name, tuple(part[:1] for part in inputs))
+    return len(outputs[0])
+
+
 def share_statistics(module: Any, other: Any) -> bool:
     """Give a module the running statistics of another; whether they were different ones.
 

@@ -32,9 +32,9 @@ from flowbias.kernels.network import (
     Network,
     Tensor,
     copied,
-    first_call,
     gradients,
     left_alone,
+    outputs_of_each,
     refuse_mixing_layers,
     unwrapped,
 )
@@ -203,9 +203,8 @@ def tensors_for(module: Any, x: Any, y: Any) -> tuple[Any, Any]:
     if inputs.is_floating_point():
         inputs = inputs.to(network.dtype)
     (inputs,) = network.read_inputs("X", inputs.to(network.device))
-    with gradients(on=False):
-        shape = first_call(network, "X", (inputs[:1],)).shape[1]
-    targets = torch.as_tensor(read_targets(y, (len(inputs), shape)).numbers)
+    shape = len(inputs), outputs_of_each(network, "X", (inputs,))
+    targets = torch.as_tensor(read_targets(y, shape).numbers)
     return inputs, targets.to(network.device, network.dtype)
 
 

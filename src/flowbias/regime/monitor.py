@@ -27,7 +27,7 @@ from flowbias.ground.arguments import InputError, as_float, read_count, shown, t
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.memory import read_bytes
-from flowbias.kernels.network import Network, copied, first_call, gradients, left_alone, unwrapped
+from flowbias.kernels.network import Network, copied, outputs_of_each, unwrapped
 from flowbias.regime.data import (
     evenly_spread,
     read_label_rows,
@@ -269,8 +269,7 @@ def _probe_within(
     inputs = network.cast_inputs("x", x)
     # In an order in which any first few are spread as well.
     rows = [evenly_spread(len(inputs[0]), most)[i] for i in _spread_order(len(inputs[0]), most)]
-    with gradients(on=False), left_alone(network.module):
-        outputs = first_call(network, "x", tuple(part[:1] for part in inputs)).shape[1]
+    outputs = outputs_of_each(network, "x", inputs)
     labels = None if y is None else _read_labels(y, len(inputs[0]), outputs)
     # Of each input: at the start, at the start for a new one, now, and the change.
     held = 4 * network.size * network.like.element_size()
