@@ -145,7 +145,7 @@ def costly(monkeypatch, clock, row, interrupted=None):
         plain(probe, inputs)
 
     def look(probe, *when, plain=Probe.look):
-        clock.now += row * probe.inputs * (10 if next(looks) == interrupted else 1)
+        clock.now += row * probe.inputs * (50 if next(looks) == interrupted else 1)
         return plain(probe, *when)
 
     monkeypatch.setattr(Probe, "grow", grow)
@@ -178,9 +178,9 @@ def test_a_look_that_was_interrupted_says_nothing_of_the_next(monkeypatch):
     costly(monkeypatch, clock, 0.02, interrupted=1)
     history = watched(clock, 100)
     assert history.overhead <= 0.1
-    # The second look took 0.8 s, which eight steps pay for.
+    # The second look is paid for by a tenth of each step, and the third one comes then.
     second, third = history.records[1:3]
-    assert third.step <= second.step + 10
+    assert third.step <= second.step + 10.0 * (50 * 0.02 * second.inputs) + 5
 
 
 def test_the_collector_of_garbage_waits_for_training(monkeypatch):
@@ -191,9 +191,8 @@ def test_the_collector_of_garbage_waits_for_training(monkeypatch):
         plain(probe, inputs)
 
     monkeypatch.setattr(Probe, "grow", grow)
-    with Monitor(mlp((3, 4, 1), rng=0, dtype=torch.float64), data()[0], budget=None) as monitor:
-        monitor.step()
-    assert collecting == [False]
+    watched(Clock(0.0), 20)
+    assert collecting[0] is False
     assert gc.isenabled()
 
 

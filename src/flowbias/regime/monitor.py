@@ -19,7 +19,7 @@ import gc
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 from types import TracebackType
@@ -292,7 +292,8 @@ class Monitor:
     def _measured(self, act: Callable[[], None]) -> float:
         """Seconds that it took, counted; what cannot be measured ends the recording, aloud."""
         self._elapse()
-        with _uncollected():
+        # Without a bound on its time a look may be of thousands of gradients, and needs its memory.
+        with nullcontext() if self.budget is None else _uncollected():
             began = self._clock()
             try:
                 act()
@@ -306,7 +307,7 @@ class Monitor:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """The collector waits until training goes on: the garbage of a look is next to none.
+    """The collector waits until training goes on: the garbage of a few gradients is next to none.
 
     To go over all objects there are takes it 0.2 s once torch is loaded, as long as fifty looks.
     """
