@@ -131,33 +131,45 @@ def zoo(count: int) -> None:
 
 
 def monitor(steps: int) -> None:
-    """What a Monitor adds to five kinds of training at its default budget, by processor time."""
+    """What a Monitor adds to five kinds of training at its default budget, by processor time.
+
+    Each with the batches that people take, and with ones so small that a step is one of a few ms.
+    """
     import torch
 
     torch.set_num_threads(1)
     print(f"monitor: {steps} steps each; ms of a step, records, share of the training")
-    for name, (net, x, y, batch, optimizer) in trainings().items():
-        generator = torch.Generator().manual_seed(0)
-        with Monitor(net, x, clock=time.process_time) as watch:
-            for _ in range(steps):
-                rows = torch.randint(len(x), (batch,), generator=generator)
-                outputs = net(x[rows])
-                loss = torch.nn.functional.cross_entropy(outputs.flatten(0, -2), y[rows].flatten())
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                watch.step(loss)
-        history = watch.history
-        print(
-            f"  {name:<12}{1e3 * history.elapsed / steps:7.1f} ms  {len(history.records)} records "
-            f"(from step {history.records[0].step if history.records else None} on, "
-            f"{history.inputs} inputs), {len(history.losses)} losses, {history.overhead:.1%}, "
-            f"{history.verdict.name if history.verdict else None}"
-        )
+    for name, (_, _, _, batches, _) in trainings().items():
+        for batch in batches:
+            history = monitored(*trainings()[name], batch, steps)
+            print(
+                f"  {name:<12}{batch:>4}{1e3 * history.elapsed / steps:7.1f} ms  "
+                f"{len(history.records)} records "
+                f"(from step {history.records[0].step if history.records else None} on, "
+                f"{history.inputs} inputs), {len(history.losses)} losses, {history.overhead:.1%}, "
+                f"{history.verdict.name if history.verdict else None}"
+            )
 
 
-def trainings() -> dict[str, tuple[Any, Any, Any, int, Any]]:
-    """Modules with inputs, classes, batch and optimizer: random data of the shapes people have."""
+def monitored(net: Any, x: Any, y: Any, _: Any, optimizer: Any, batch: int, steps: int) -> Any:
+    """The history of a training in batches of that size."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    with Monitor(net, x, clock=time.process_time) as watch:
+        for _ in range(steps):
+            rows = torch.randint(len(x), (batch,), generator=generator)
+            outputs = net(x[rows])
+            loss = torch.nn.functional.cross_entropy(outputs.flatten(0, -2), y[rows].flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            watch.step(loss)
+    return watch.history
+
+
+def trainings() -> dict[str, tuple[Any, Any, Any, tuple[int, int], Any]]:
+    """Modules with inputs, classes, batches, optimizer: random data of the shapes people have."""
     import torch
     from tests.regime.transformers_zoo import CharacterGPT, LastOfLSTM, VisionTransformer
 
@@ -172,15 +184,22 @@ def trainings() -> dict[str, tuple[Any, Any, Any, int, Any]]:
     text = torch.randint(41, (512, 33))
     images = torch.randn(512, 3, 32, 32)
     made = {
-        "perceptron": (perceptron, torch.randn(512, 784), classes, 256, torch.optim.SGD, 0.1),
-        "convolution": (convolution, images, classes, 64, torch.optim.Adam, 1e-3),
-        "LSTM": (LastOfLSTM(), torch.randn(512, 30, 16), classes, 256, torch.optim.RMSprop, 1e-3),
-        "ViT": (VisionTransformer(32), images, classes, 64, torch.optim.AdamW, 1e-3),
-        "GPT": (CharacterGPT(), text[:, :-1], text[:, 1:], 64, torch.optim.AdamW, 1e-3),
+        "perceptron": (perceptron, torch.randn(512, 784), classes, (256, 64), torch.optim.SGD, 0.1),
+        "convolution": (convolution, images, classes, (64, 8), torch.optim.Adam, 1e-3),
+        "LSTM": (
+            LastOfLSTM(),
+            torch.randn(512, 30, 16),
+            classes,
+            (256, 64),
+            torch.optim.RMSprop,
+            1e-3,
+        ),
+        "ViT": (VisionTransformer(32), images, classes, (64, 4), torch.optim.AdamW, 1e-3),
+        "GPT": (CharacterGPT(), text[:, :-1], text[:, 1:], (64, 8), torch.optim.AdamW, 1e-3),
     }
     return {
-        name: (net, x, y, batch, kind(net.parameters(), lr=lr))
-        for name, (net, x, y, batch, kind, lr) in made.items()
+        name: (net, x, y, batches, kind(net.parameters(), lr=lr))
+        for name, (net, x, y, batches, kind, lr) in made.items()
     }
 
 
@@ -223,7 +242,7 @@ PARTS = {
     "calibrate": (calibrate, 300),
     "judge": (judge, 60),
     "predict": (zoo, 40),
-    "monitor": (monitor, 120),
+    "monitor": (monitor, 100),
     "diagnose": (diagnosis, 100),
 }
 

@@ -22,7 +22,7 @@ from flowbias.kernels import (
 )
 from flowbias.nets import mlp, unbiased
 from flowbias.regime import THRESHOLDS, Diagnosis, Gaps, Verdict, diagnose, fit, predict
-from flowbias.regime.data import fresh_tensors, read_targets
+from flowbias.regime.data import evenly_spread, fresh_tensors, read_targets
 from flowbias.regime.measures import Beyond, beyond_kernel, squared_loss_dual
 from tests.regime import knob_zoo
 from tests.regime.known_regimes import (
@@ -213,6 +213,8 @@ def _found(**measures):
         "grad_distance": GradDistance(np.full(5, 0.3), 0.3),
         "gaps": None,
         "given": 5,
+        "samples_new": 5,
+        "given_new": 5,
         "hurried": False,
         "thresholds": THRESHOLDS,
     }
@@ -472,7 +474,7 @@ def test_a_budget_takes_fewer_inputs_and_says_so(trained, monkeypatch):
     for budget, samples in ((4.0, 2), (8.0, 8)):
         found = diagnose(net, moved, x, budget=budget)
         assert (found.samples, found.given, found.gaps) == (samples, 24, None)
-        assert f"Measured on {samples} of the 24 inputs, to keep the budget" in found.explanation
+        assert f"Measured on {samples} of the 24 inputs and " in found.explanation
     measured = diagnose(net, moved, x, budget=20.0)
     assert (measured.samples, measured.gaps) == (24, None)
     assert "Functions were not compared, to keep the budget" in measured.explanation
@@ -481,6 +483,30 @@ def test_a_budget_takes_fewer_inputs_and_says_so(trained, monkeypatch):
     assert whole.measures() == diagnose(net, moved, x).measures()
     with pytest.raises(InputError, match="budget: must be > 0"):
         diagnose(net, moved, x, budget=0.0)
+
+
+def test_a_budget_takes_fewer_new_inputs_in_the_same_share(trained, monkeypatch):
+    net, moved, x = trained
+    x = torch.cat([x, x + 1.0, x - 1.0, 0.5 * x])  # 24
+    new = 3.0 + torch.cat([x, 2.0 * x])  # 48
+    ticks = itertools.count()
+    clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
+    monkeypatch.setattr(sys.modules["flowbias.regime.diagnose"], "time", clock)
+    called = []
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(
+        lambda module, given: called.append(len(given[0]))
+    )
+    with hook:
+        found = diagnose(net, moved, x, x_new=new, budget=8.0)
+    assert (found.samples, found.samples_new, found.given_new) == (8, 16, 48)
+    assert "8 of the 24 inputs and 16 of the 48 new ones, to keep" in found.explanation
+    assert max(called) == 16  # the rest was never looked at
+    # And they are heard: more is beyond the kernel on them than on x.
+    rows = evenly_spread(24, 8), evenly_spread(48, 16)
+    known = diagnose(net, moved, x[rows[0]], x_new=new[rows[1]], functions=False)
+    assert found.beyond == known.beyond
+    own = diagnose(net, moved, x[rows[0]], x_new=x[rows[0]], functions=False)
+    assert found.beyond.share > own.beyond.share
 
 
 def test_classes_have_a_twin_of_their_own(trained):

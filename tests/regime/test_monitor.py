@@ -1,6 +1,7 @@
 """`Monitor` sees what is there, within its budget, and disturbs nothing."""
 
 import copy
+import gc
 import itertools
 import json
 import warnings
@@ -17,6 +18,7 @@ from flowbias.kernels import (
 )
 from flowbias.nets import mlp
 from flowbias.regime import Every, Geometric, History, Monitor, Record, Verdict, diagnose
+from flowbias.regime.probe import Probe
 
 
 def data():
@@ -132,6 +134,77 @@ def test_where_there_is_time_it_looks_at_more_inputs():
             monitor.step()
     assert monitor.history.records[-1].inputs == 10
     assert monitor.history.overhead <= 0.1
+
+
+def costly(monkeypatch, clock, row, interrupted=None):
+    """Let a probe take so many seconds for each gradient, at one look (by number) far more."""
+    looks = itertools.count()
+
+    def grow(probe, inputs, plain=Probe.grow):
+        clock.now += 2 * row * (inputs - probe.inputs)
+        plain(probe, inputs)
+
+    def look(probe, *when, plain=Probe.look):
+        clock.now += row * probe.inputs * (50 if next(looks) == interrupted else 1)
+        return plain(probe, *when)
+
+    monkeypatch.setattr(Probe, "grow", grow)
+    monkeypatch.setattr(Probe, "look", look)
+
+
+def watched(clock, steps):
+    with Monitor(mlp((3, 4, 1), rng=0, dtype=torch.float64), data()[0], clock=clock) as monitor:
+        for _ in range(steps):
+            clock.now += 1.0
+            monitor.step()
+    return monitor.history
+
+
+@pytest.mark.parametrize(("row", "inputs"), [(0.6, 1), (0.25, 2), (0.05, 10)])
+def test_ten_looks_within_a_hundred_steps(monkeypatch, row, inputs):
+    """Ten seconds are there: of 0.6 for a gradient, ten looks at two inputs would take 14.4."""
+    clock = Clock(0.0)
+    costly(monkeypatch, clock, row)
+    history = watched(clock, 100)
+    assert len(history.records) >= 10
+    assert history.overhead <= 0.1
+    assert history.records[-1].inputs >= inputs
+    if inputs == 1:
+        assert {record.inputs for record in history.records} == {1}
+
+
+def test_a_look_that_was_interrupted_says_nothing_of_the_next(monkeypatch):
+    clock = Clock(0.0)
+    costly(monkeypatch, clock, 0.02, interrupted=1)
+    history = watched(clock, 100)
+    assert history.overhead <= 0.1
+    # The second look is paid for by a tenth of each step, and the third one comes then.
+    second, third = history.records[1:3]
+    assert third.step <= second.step + 10.0 * (50 * 0.02 * second.inputs) + 5
+
+
+def test_the_collector_of_garbage_waits_for_training(monkeypatch):
+    collecting = []
+
+    def grow(probe, inputs, plain=Probe.grow):
+        collecting.append(gc.isenabled())
+        plain(probe, inputs)
+
+    monkeypatch.setattr(Probe, "grow", grow)
+    watched(Clock(0.0), 20)
+    assert collecting[0] is False
+    assert gc.isenabled()
+
+
+def test_memory_is_taken_once():
+    x, y = data()
+    net = mlp((3, 4, 1), rng=0, dtype=torch.float64)
+    monitor = Monitor(net, x, budget=None, schedule=Every(1))
+    places = set()
+    for _ in range(3):
+        descend(net, x, y, monitor, 1)
+        places.add(monitor._probe._room.data_ptr())
+    assert len(places) == 1
 
 
 def test_a_training_too_short_to_pay_for_a_look_has_none():
@@ -324,6 +397,34 @@ def test_a_module_that_changes_its_shape_ends_the_recording():
     net.append(torch.nn.Linear(1, 1, dtype=torch.float64))
     with pytest.warns(UserWarning, match="must keep the parameters"):
         monitor.step(1.0)
+
+
+class Renews(torch.nn.Linear):
+    """Puts a parameter of its own in the place of what it was given."""
+
+    def forward(self, x):
+        self.weight = torch.nn.Parameter(self.weight.detach().clone())
+        return super().forward(x)
+
+
+def test_a_module_that_changes_its_parameters_ends_the_recording():
+    x, _ = data()
+    monitor = Monitor(Renews(3, 1, dtype=torch.float64), x, budget=None, schedule=Every(1))
+    with pytest.warns(UserWarning, match="the monitor stopped at step 1"):
+        monitor.step(1.0)
+
+
+def test_the_start_is_known_to_be_taken_anew_while_statistics_move():
+    x, _ = data()
+    net = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1)).double()
+    monitor = Monitor(net, x, budget=None, schedule=Every(1))
+    moving = []
+    for given in (x, None):
+        if given is not None:
+            net(given)
+        monitor.step()
+        moving.append(monitor._probe.unsettled)
+    assert moving == [True, False]
 
 
 def test_labels_that_are_all_the_same_are_left_out():

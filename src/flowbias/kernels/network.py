@@ -148,11 +148,12 @@ def left_alone(module: Any) -> Iterator[None]:
     attribute, where a tensor of torch.func would be dead once the call is over.
     """
     torch = require_torch()
+    tensor = torch.Tensor
     held = [
         (
             table,
             dict(table),
-            {k: (v.clone(), _version(v)) for k, v in table.items() if torch.is_tensor(v)},
+            {k: (v.clone(), _version(v)) for k, v in table.items() if isinstance(v, tensor)},
         )
         for owner in module.modules()
         for table in (owner._buffers, vars(owner))
@@ -162,7 +163,7 @@ def left_alone(module: Any) -> Iterator[None]:
     finally:
         with torch.inference_mode(False), torch.no_grad():
             for table, former, values in held:
-                for key in [k for k, v in table.items() if torch.is_tensor(v)]:
+                for key in [k for k, v in table.items() if isinstance(v, tensor)]:
                     # A place that was kept for a tensor (a buffer of None) stays.
                     if key in former:
                         table[key] = former[key]
@@ -386,6 +387,23 @@ def first_call(network: Network, name: str, inputs: Inputs) -> Tensor:
     return outputs
 
 
+def outputs_of_each(network: Network, name: str, inputs: Inputs) -> int:
+    """How many numbers the module returns for a sample, by a call with the first one."""
+    with gradients(on=False), left_alone(network.module):
+        outputs = first_call(network, name, tuple(part[:1] for part in inputs))
+    return len(outputs[0])
+
+
+def statistics(module: Any) -> Iterator[tuple[Any, str]]:
+    """Where a module keeps running statistics: the layer, and the name of the buffer."""
+    kind = require_torch().nn.modules.batchnorm._NormBase
+    for part in module.modules():
+        if isinstance(part, kind):
+            for name in ("running_mean", "running_var"):
+                if getattr(part, name) is not None:
+                    yield part, name
+
+
 def share_statistics(module: Any, other: Any) -> bool:
     """Give a module the running statistics of another; whether they were different ones.
 
@@ -395,16 +413,11 @@ def share_statistics(module: Any, other: Any) -> bool:
     torch = require_torch()
     changed = False
     with gradients(on=False):
-        for ours, theirs in zip(module.modules(), other.modules(), strict=False):
-            if not isinstance(ours, torch.nn.modules.batchnorm._NormBase):
-                continue
-            for name in ("running_mean", "running_var"):
-                mine, found = getattr(ours, name), getattr(theirs, name, None)
-                if mine is None or found is None or mine.shape != found.shape:
-                    continue
-                if not torch.equal(mine, found.to(mine)):
-                    mine.copy_(found)
-                    changed = True
+        for (ours, name), (theirs, _) in zip(statistics(module), statistics(other), strict=False):
+            mine, found = getattr(ours, name), getattr(theirs, name)
+            if mine.shape == found.shape and not torch.equal(mine, found.to(mine)):
+                mine.copy_(found)
+                changed = True
     return changed
 
 

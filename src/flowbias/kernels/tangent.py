@@ -395,18 +395,12 @@ def planned_alike(
     with first._at_work(), nullcontext() if second is first else second._at_work():
         while True:
             ours, theirs = first.plan, second.plan
-            if ours.trial.outputs != theirs.trial.outputs:
-                raise InputError(
-                    f"x2: must give as many outputs per sample as x1 ({ours.trial.outputs}), got "
-                    f"{theirs.trial.outputs}. Pass inputs of one shape, or a module that pools "
-                    "over positions."
-                )
             try:
-                _require_one_plan(ours, theirs)
+                footprint = ours.footprint_beside(theirs)
                 units = require_torch().eye(ours.trial.outputs).to(first.network.like.detach())
                 rows = units.sum(dim=0, keepdim=True) if collapsed else units
                 blocks = choose_blocks(
-                    ours.footprint.joined(theirs.footprint),
+                    footprint,
                     (first.samples, second.samples),
                     len(rows),
                     paired=paired,
@@ -417,22 +411,6 @@ def planned_alike(
             except Misfit as misfit:
                 first.exclude(misfit)
                 second.exclude(misfit)
-
-
-def _require_one_plan(ours: Plan, theirs: Plan) -> None:
-    """Raise `Misfit` where a parameter has a share of another form on the other side."""
-    forms = [
-        {name: part.dense for part in plan.parts for name in part.names}
-        | dict.fromkeys(plan.rest, None)
-        for plan in (ours, theirs)
-    ]
-    missed = {n for n in forms[0] | forms[1] if forms[0].get(n, 2) != forms[1].get(n, 2)}
-    if missed:
-        raise Misfit(frozenset(missed))
-    places = [{part.names: part.active for part in plan.parts} for plan in (ours, theirs)]
-    moved = [names for names, active in places[0].items() if places[1][names] != active]
-    if moved:
-        raise Misfit(frozenset(name for names in moved for name in names), positions=True)
 
 
 def _warned(names: Sequence[str], reason: str) -> bool:

@@ -61,6 +61,28 @@ class Plan:
         if not known.issuperset(recording.paths):
             raise Misfit(frozenset(recording.paths) - known)
 
+    def footprint_beside(self, other: Plan) -> Footprint:
+        """What a sample of either side takes; `Misfit` where a parameter has another form there."""
+        if self.trial.outputs != other.trial.outputs:
+            raise InputError(
+                f"x2: must give as many outputs per sample as x1 ({self.trial.outputs}), got "
+                f"{other.trial.outputs}. Pass inputs of one shape, or a module that pools over "
+                "positions."
+            )
+        ours, theirs = (
+            {name: part.dense for part in plan.parts for name in part.names}
+            | dict.fromkeys(plan.rest, None)
+            for plan in (self, other)
+        )
+        missed = {n for n in ours | theirs if ours.get(n, 2) != theirs.get(n, 2)}
+        if missed:
+            raise Misfit(frozenset(missed))
+        places = {part.names: part.active for part in other.parts}
+        moved = [n for part in self.parts if places[part.names] != part.active for n in part.names]
+        if moved:
+            raise Misfit(frozenset(moved), positions=True)
+        return self.footprint.joined(other.footprint)
+
 
 @dataclass(frozen=True)
 class Trial:

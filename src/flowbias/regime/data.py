@@ -32,9 +32,9 @@ from flowbias.kernels.network import (
     Network,
     Tensor,
     copied,
-    first_call,
     gradients,
     left_alone,
+    outputs_of_each,
     refuse_mixing_layers,
     unwrapped,
 )
@@ -203,9 +203,8 @@ def tensors_for(module: Any, x: Any, y: Any) -> tuple[Any, Any]:
     if inputs.is_floating_point():
         inputs = inputs.to(network.dtype)
     (inputs,) = network.read_inputs("X", inputs.to(network.device))
-    with gradients(on=False):
-        shape = first_call(network, "X", (inputs[:1],)).shape[1]
-    targets = torch.as_tensor(read_labels(y, (len(inputs), shape)))
+    shape = len(inputs), outputs_of_each(network, "X", (inputs,))
+    targets = torch.as_tensor(read_targets(y, shape).numbers)
     return inputs, targets.to(network.device, network.dtype)
 
 
@@ -240,17 +239,27 @@ def read_targets(y: Any, shape: tuple[int, int]) -> Labels:
         and 0 < positions < outputs
         and outputs % positions == 0
     )
-    if not classes:
-        return Labels(read_labels(y, shape))
-    many, flat = outputs // positions, given.reshape(-1)
-    if flat.max() >= many:
+    if classes:
+        return _one_hot(given.reshape(-1), outputs // positions, shape)
+    numbers = given.astype(np.float64, copy=False)
+    if numbers.size != np.prod(shape) or not np.isfinite(numbers).all():
+        what = f"shape {numbers.shape}" if numbers.size != np.prod(shape) else "NaN or infinity"
         raise InputError(
-            f"y: must be classes below the {many} that the outputs have, got {flat.max()}. "
+            f"y: must have one finite number per sample and output, shape {shape}, got {what}. "
+            "Pass classes as integers, one per sample, or one-hot."
+        )
+    return Labels(numbers.reshape(shape))
+
+
+def _one_hot(classes: NDArray[Any], many: int, shape: tuple[int, int]) -> Labels:
+    if classes.max() >= many:
+        raise InputError(
+            f"y: must be classes below the {many} that the outputs have, got {classes.max()}. "
             "Number them from 0, or pass one number per sample and output."
         )
-    one_hot = np.zeros((len(flat), many))
-    counted = np.flatnonzero(flat >= 0)
-    one_hot[counted, flat[counted]] = 1.0
+    one_hot = np.zeros((len(classes), many))
+    counted = np.flatnonzero(classes >= 0)
+    one_hot[counted, classes[counted]] = 1.0
     return Labels(one_hot.reshape(shape), one_hot)
 
 
@@ -263,21 +272,9 @@ def evenly_spread(count: int, most: int) -> list[int]:
     return np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int)).tolist()  # type: ignore[no-any-return]
 
 
-def read_labels(y: Any, shape: tuple[int, ...]) -> FloatArray:
-    """One finite number per sample and output, in that shape."""
-    labels = _numbers(y)
-    if labels.size != np.prod(shape) or not np.isfinite(labels).all():
-        what = f"shape {labels.shape}" if labels.size != np.prod(shape) else "NaN or infinity"
-        raise InputError(
-            f"y: must have one finite number per sample and output, shape {shape}, got {what}. "
-            "Pass classes as integers, one per sample, or one-hot."
-        )
-    return labels.reshape(shape)
-
-
 def read_label_rows(y: Any, samples: int) -> FloatArray:
     """One row of finite numbers per sample."""
-    labels = _numbers(y)
+    labels = read_numbers(y).astype(np.float64, copy=False)
     short = labels.ndim == 0 or len(labels) != samples
     if short or not np.isfinite(labels).all():
         what = f"shape {labels.shape}" if short else "NaN or infinity"
@@ -286,10 +283,6 @@ def read_label_rows(y: Any, samples: int) -> FloatArray:
             "Pass classes one-hot."
         )
     return labels.reshape(samples, -1)
-
-
-def _numbers(y: Any) -> FloatArray:
-    return read_numbers(y).astype(np.float64, copy=False)
 
 
 def read_numbers(y: Any) -> NDArray[Any]:

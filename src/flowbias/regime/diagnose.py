@@ -38,7 +38,7 @@ from flowbias.nets.settings import read_flag
 from flowbias.regime.data import Labels, evenly_spread, loaded, read_practice, read_targets
 from flowbias.regime.diagnosis import Diagnosis
 from flowbias.regime.measures import StepEffect, gaps, layer_movements, most_beyond, step_effect
-from flowbias.regime.points import Points, model_points, module_points
+from flowbias.regime.points import ModulePair, Points, model_points, module_pair
 from flowbias.regime.thresholds import THRESHOLDS
 
 
@@ -84,7 +84,7 @@ def diagnose(
         the start
     loss : that the training lowered, as `nets.train` takes it; for step_size alone
     budget : bound of the seconds that it all takes: fewer inputs are used where needed, evenly
-        spread, and the report says so
+        spread, of x_new in the same share, and the report says so
     max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
 
     Returns
@@ -121,15 +121,16 @@ def diagnose(
             (before, after), x, y = read_practice([before, loaded(before, after)], x, y)
         step = None if step_size is None else _step_effect(before, x, y, step_size, loss)
         wanted = Wanted(*flags, by_layer, step)
-        points = (
-            model_points(before, after, x, x_new)
-            if own
-            else module_points(before, after, x, x_new, max_memory)
-        )
-        labels = None if y is None else read_targets(y, points[0].values["x"].shape)
-        if own or seconds is None:
-            return _diagnosed(points, labels, wanted)
-        return _within(began + seconds, points, labels, wanted)
+        if own:
+            points = model_points(before, after, x, x_new)
+            shape = points[0].values["x"].shape
+        else:
+            pair = module_pair(before, after, x, x_new, max_memory)
+            shape = pair.shape
+        labels = None if y is None else read_targets(y, shape)
+        if not own and seconds is not None:
+            return _within(began + seconds, pair, labels, wanted)
+        return _diagnosed(points if own else pair.points(), labels, wanted)
 
 
 def _read_choice(name: str, value: Any) -> bool | None:
@@ -162,30 +163,35 @@ class Wanted:
 
 
 def _within(
-    end: float, points: Any, labels: Labels | None, wanted: Wanted, fewest: int = 2
+    end: float, pair: ModulePair, labels: Labels | None, wanted: Wanted, fewest: int = 2
 ) -> Diagnosis:
     """The diagnosis on as many inputs as there is time for, until the clock shows `end`.
 
     On few of them first, then on up to four times as many, as long as the next one, whose cost
     grows with the square of their number at most, will be done in time: what has been found is
-    there.
+    there. New inputs come in the same share, as they cost as much. Functions are compared on all
+    inputs only: the twin of some of them would be another one.
     """
-    given, size, last, cost = points[0].values["x"], fewest, fewest, 0.0
-    samples, outputs = given.shape
+    (samples, outputs), size, last, cost = pair.shape, fewest, fewest, 0.0
     few = replace(wanted, functions=False, lean=False)
     while size < samples:
-        rows, began = evenly_spread(samples, size), time.perf_counter()
-        some = points[0].on(rows), points[1].on(rows)
-        found = _diagnosed(some, None if labels is None else labels.of(rows), few)
+        began, last = time.perf_counter(), size
+        rows = {
+            name: evenly_spread(count, max(fewest, count * size // samples))
+            for name, count in pair.counts.items()
+        }
+        some = None if labels is None else labels.of(rows["x"])
+        found = _diagnosed(pair.points(rows), some, few)
         now = time.perf_counter()
-        cost, last, left = now - began, size, max(end - now, 0.0)
+        cost, left = now - began, max(end - now, 0.0)
         size = int(min(4 * last, samples, last * np.sqrt(left / max(cost, 1e-9))))
         if size < samples and 2 * size < 3 * last:  # hardly more
-            return replace(found, given=samples, hurried=True)
+            new = pair.counts["x_new"]
+            return replace(found, given=samples, given_new=new, hurried=True)
     # All outputs of the kernel at the start beside the trace, and its eigenvectors.
     extra = cost * (samples / last) ** 2 + 2e-9 * (samples * outputs) ** 3
     hurried = wanted.compares(samples * outputs) and time.perf_counter() + 2.0 * extra > end
-    return replace(_diagnosed(points, labels, few if hurried else wanted), hurried=hurried)
+    return replace(_diagnosed(pair.points(), labels, few if hurried else wanted), hurried=hurried)
 
 
 def _diagnosed(points: Points, labels: Labels | None, wanted: Wanted) -> Diagnosis:
@@ -232,6 +238,8 @@ def _diagnosed(points: Points, labels: Labels | None, wanted: Wanted) -> Diagnos
             gaps=None,
             layers=layer_movements(points) if wanted.by_layer else None,
             given=len(start),
+            samples_new=len(first.values["x_new"]),
+            given_new=len(first.values["x_new"]),
             hurried=False,
             thresholds=THRESHOLDS,
             step=wanted.step,

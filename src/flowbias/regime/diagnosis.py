@@ -34,7 +34,8 @@ class Diagnosis:
     layers               which layers moved, by name, where that was asked for
     step                 how far steps of the size given are from the flow, at the start
     beyond, grad_distance and parameter_movement are None where weights were never drawn. `samples`
-    were measured of the `given` ones; `hurried` is whether a budget of time left something out.
+    were measured of the `given` ones, and `samples_new` of the `given_new` ones that functions were
+    compared on; `hurried` is whether a budget of time left something out.
     """
 
     samples: int
@@ -48,6 +49,8 @@ class Diagnosis:
     gaps: Gaps | None
     layers: dict[str, LayerMovement] | None
     given: int
+    samples_new: int
+    given_new: int
     hurried: bool
     thresholds: Thresholds
     step: StepEffect | None = None
@@ -92,7 +95,10 @@ class Diagnosis:
             aligned = "from {:.2g} to {:.2g}".format(*self.label_alignment)
             yield f"The alignment of its kernel with the labels went {aligned}."
         if self.samples < self.given:
-            yield f"Measured on {self.samples} of the {self.given} inputs, to keep the budget."
+            yield (
+                f"Measured on {self.samples} of the {self.given} inputs and {self.samples_new} of "
+                f"the {self.given_new} new ones, to keep the budget."
+            )
         elif self.hurried:
             yield "Functions were not compared, to keep the budget."
         if self.step is not None:
@@ -125,6 +131,8 @@ class Diagnosis:
             "samples": self.samples,
             "outputs": self.outputs,
             "given": self.given,
+            "samples_new": self.samples_new,
+            "given_new": self.given_new,
             **self.measures(),
             "layers": None
             if self.layers is None

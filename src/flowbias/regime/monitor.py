@@ -8,18 +8,22 @@
 
 It looks at steps of a schedule, and only when all that it has used, the look to come and one more
 for the end stay within a share of the time that training took. What a look costs is known before
-the first one from a single gradient; it starts with two inputs, and takes more as time allows. A
-look that is due and cannot be paid for is made up for later.
+the first one from the gradients of one input; it starts with as few inputs as leave time for ten
+looks within a hundred steps, and takes more as time allows. A look that is due and cannot be paid
+for is made up for later.
 """
 
 from __future__ import annotations
 
+import gc
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from statistics import median
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -27,7 +31,7 @@ from flowbias.ground.arguments import InputError, as_float, read_count, shown, t
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.memory import read_bytes
-from flowbias.kernels.network import Network, copied, first_call, gradients, left_alone, unwrapped
+from flowbias.kernels.network import Network, copied, outputs_of_each, unwrapped
 from flowbias.regime.data import (
     evenly_spread,
     read_label_rows,
@@ -70,6 +74,10 @@ class Monitor:
     [1]
     """
 
+    #: looks to be made within the first so many steps, if need be at fewer inputs
+    promised: ClassVar[int] = 10
+    within: ClassVar[int] = 100
+
     def __init__(
         self,
         module: Any,
@@ -99,17 +107,34 @@ class Monitor:
         self.module = unwrapped(module)
         self.schedule: Schedule = Geometric() if schedule is None else schedule
         self._due, self._owed = self._following(0), 0
-        self._probe, self._most = _probe_within(
-            self.module, x, y, most_inputs, read_bytes(max_memory), in_full=budget is None
-        )
-        self.history = History(spent=clock() - began)
-        #: seconds that the gradients of one input take, once known
-        self._row: float | None = None
+        with _uncollected():
+            self._probe, self._most, forward = self._made(x, y, most_inputs, read_bytes(max_memory))
+            self.history = History(spent=clock() - began)
+        #: seconds that an input took, act by act; ahead of them a guess, as back takes two forward
+        self._rows: list[float] = []
+        self._guess = 3.0 * forward
         # Losses on a device, which to read at each step would make training wait.
         self._unread: list[int] = []
         # When training went on, and what its clock and the monitor's own showed then.
         self._entered: float | None = None
         self._before = 0.0
+
+    def _made(self, x: Any, y: Any, most: int, memory: int) -> tuple[Probe, int, float]:
+        """The probe, the most inputs that memory is for, and the seconds of a pass forward."""
+        (copy,), x, y = read_practice([copied(self.module).eval()], x, y)
+        network = Network.read(copy)
+        inputs, called = network.cast_inputs("x", x), self._clock()
+        outputs = outputs_of_each(network, "x", inputs)
+        forward = self._clock() - called
+        rows = _spread_order(len(inputs[0]), most)
+        labels = None if y is None else _read_labels(y, len(inputs[0]), outputs)[rows]
+        # Of each input: at the start, at the start for a new one, now; and half of them once more
+        # where they become more.
+        held = 4.5 * network.size * network.like.element_size()
+        in_full = self.budget is None and outputs * len(rows) * held <= memory
+        some = tuple(part[rows] for part in inputs)
+        probe = Probe(self.module, network, some, labels, outputs if in_full else 1)
+        return probe, max(1, min(len(rows), int(memory // held))), forward
 
     def __enter__(self) -> Self:
         self._start_clock()
@@ -192,32 +217,48 @@ class Monitor:
         if self.budget is None:
             self._look(self._most)
             return
-        elapsed = self._elapse()
-        # What inputs cost is tried where half a step can be spent, which it will hardly take; by
-        # the second one, as the first loads what is loaded once.
-        room = self.budget * elapsed - self.history.spent
-        if self._row is None and room >= 0.5 * elapsed / self.history.steps:
+        step = self._elapse() / self.history.steps
+        # What an input costs is tried by what the first look needs: its gradient at the start and
+        # that of a new one. It takes half a step at the most, or is estimated to take less.
+        if not self._probe.inputs and self._room() >= max(2.0 * self._row, 0.5 * step):
             self._grow(1)
-            self._grow(min(2, self._most))
-        if self._row is not None:
-            inputs = self._affordable(self.budget * elapsed - self.history.spent, last)
+        if self._probe.inputs:
+            inputs = self._affordable(self._room(), last)
             if inputs:
                 self._look(inputs)
+
+    def _room(self) -> float:
+        """Seconds that may be spent now."""
+        return (self.budget or 0.0) * self._elapse() - self.history.spent
+
+    @property
+    def _row(self) -> float:
+        """Seconds that an input takes; an act that was interrupted says nothing of the next."""
+        return median(self._rows[-3:] or [self._guess])
+
+    @property
+    def _each(self) -> int:
+        """Gradients of an input; while running statistics move, those of the start once more."""
+        return 3 if self._probe.unsettled else 1
 
     def _affordable(self, room: float, last: bool) -> int:
         """How many inputs to look at in so many seconds, or 0.
 
-        As many as before, or two; more where time for ten such looks is left, or no look is owed.
-        Another look must fit in, for the end, unless this is that.
+        As many as before, or one; more where the looks that are promised can still be made at this
+        size, and after these where time for ten such looks is left, or no look is owed. Another
+        look must fit in, for the end, unless this is that.
         """
-        have, row, found = self._probe.inputs, self._row or 0.0, 0
-        # Running statistics that move make the start be taken anew, on inputs and new ones.
-        each = 3 if self._probe.unsettled else 1
-        inputs = max(min(2, self._most), have)
+        have, found, history = self._probe.inputs, 0, self.history
+        missing = self.promised - len(history.records)
+        to_come = max(self.within - history.steps, 0) * history.elapsed / history.steps
+        ahead = room + (self.budget or 0.0) * to_come
+        inputs = have
         while inputs <= self._most:
-            many = 10 if found and self._owed > 1 else 1
-            look = many * 1.1 * row * (each * inputs + 2 * (inputs - have))
-            if look + (0.0 if last else row * each * inputs) > room:
+            look = 1.1 * self._row * (self._each * inputs + 2 * (inputs - have))
+            end = 0.0 if last else self._row * self._each * inputs
+            many = self.promised if self._owed > 1 else 1
+            further = missing * look <= ahead if missing > 0 else many * look + end <= room
+            if look + end > room or not (further or inputs == have):
                 break
             found = inputs
             if last or inputs == self._most:
@@ -229,14 +270,16 @@ class Monitor:
         """Take gradients of the start on more inputs, and note what they cost."""
         more = inputs - self._probe.inputs
         if more and self.history.failure is None:
-            self._measured(lambda: self._probe.grow(inputs), 2 * more)
+            cost = self._measured(lambda: self._probe.grow(inputs))
+            self._rows.append(cost / (2 * more))
 
     def _look(self, inputs: int) -> None:
         """Record where the module is now."""
         if inputs > self._probe.inputs:
             self._grow(inputs)
         if self.history.failure is None:
-            self._measured(self._record, inputs)
+            cost = self._measured(self._record)
+            self._rows.append(cost / (self._each * inputs))
             self._owed = max(self._owed - 1, 0)
 
     def _record(self) -> None:
@@ -246,43 +289,35 @@ class Monitor:
         history.records.append(self._probe.look(history.steps, history.elapsed, loss))
         self.history.inputs = self._probe.inputs
 
-    def _measured(self, act: Callable[[], None], rows: int) -> None:
-        """Do it and count its seconds; what cannot be measured ends the recording, aloud."""
+    def _measured(self, act: Callable[[], None]) -> float:
+        """Seconds that it took, counted; what cannot be measured ends the recording, aloud."""
         self._elapse()
-        began = self._clock()
-        try:
-            act()
-        except InputError as error:
-            self.history.failure = f"step {self.history.steps}: {error}"
-            warnings.warn(f"the monitor stopped at {self.history.failure}", stacklevel=4)
-        cost = self._clock() - began
+        # Without a bound on its time a look may be of thousands of gradients, and needs its memory.
+        with nullcontext() if self.budget is None else _uncollected():
+            began = self._clock()
+            try:
+                act()
+            except InputError as error:
+                self.history.failure = f"step {self.history.steps}: {error}"
+                warnings.warn(f"the monitor stopped at {self.history.failure}", stacklevel=4)
+            cost = self._clock() - began
         self.history.spent += cost
-        self._row = cost / (rows * (3 if self._probe.unsettled else 1))
+        return cost
 
 
-def _probe_within(
-    module: Any, x: Any, y: Any, most: int, memory: int, *, in_full: bool
-) -> tuple[Probe, int]:
-    """The probe, of all outputs if wanted and held by memory, and the most inputs that is for."""
-    (start,), x, y = read_practice([copied(module).eval()], x, y)
-    network = Network.read(start)
-    inputs = network.cast_inputs("x", x)
-    # In an order in which any first few are spread as well.
-    rows = [evenly_spread(len(inputs[0]), most)[i] for i in _spread_order(len(inputs[0]), most)]
-    with gradients(on=False), left_alone(network.module):
-        outputs = first_call(network, "x", tuple(part[:1] for part in inputs)).shape[1]
-    labels = None if y is None else _read_labels(y, len(inputs[0]), outputs)
-    # Of each input: at the start, at the start for a new one, now, and the change.
-    held = 4 * network.size * network.like.element_size()
-    all_outputs = in_full and outputs * len(rows) * held <= memory
-    probe = Probe(
-        module,
-        start,
-        tuple(part[rows] for part in inputs),
-        None if labels is None else labels[rows],
-        all_outputs=all_outputs or outputs == 1,
-    )
-    return probe, max(1, min(len(rows), memory // held))
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """The collector waits until training goes on: the garbage of a few gradients is next to none.
+
+    To go over all objects there are takes it 0.2 s once torch is loaded, as long as fifty looks.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _read_labels(y: Any, samples: int, outputs: int) -> FloatArray:
@@ -295,11 +330,11 @@ def _read_labels(y: Any, samples: int, outputs: int) -> FloatArray:
 
 
 def _spread_order(count: int, most: int) -> list[int]:
-    """Places of an evenly spread selection, halves before quarters before eighths."""
-    size = len(evenly_spread(count, most))
-    binary = max(1, (size - 1).bit_length())
+    """An evenly spread selection of places, halves before quarters before eighths."""
+    places = evenly_spread(count, most)
+    binary = max(1, (len(places) - 1).bit_length())
     reversed_bits = [int(f"{i:0{binary}b}"[::-1], 2) for i in range(2**binary)]
-    return [i for i in reversed_bits if i < size]
+    return [places[i] for i in reversed_bits if i < len(places)]
 
 
 def _as_loss(loss: Any) -> float | None:

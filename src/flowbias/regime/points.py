@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -38,6 +38,7 @@ from flowbias.kernels.network import (
     copied_in_double,
     first_call,
     gradients,
+    outputs_of_each,
     share_statistics,
 )
 from flowbias.kernels.tangent import TangentMap, tangent_kernel
@@ -89,10 +90,9 @@ class ModulePoint(NetworkPoint):
     rich_is_lean = False
 
     def __init__(
-        self, network: Network, dtype: Any, x: Inputs, new: Inputs | None, max_memory: int | str
+        self, network: Network, dtype: Any, inputs: dict[str, Inputs], max_memory: int | str
     ) -> None:
-        self.network, self.subject, self._given = network, network.module, (dtype, new, max_memory)
-        self.inputs = {"x": x, "x_new": fresh_tensors(x) if new is None else new}
+        self.network, self.subject, self.inputs = network, network.module, inputs
         self.values = {}
         #: J on each of the inputs, proved once for all questions
         self.tangents: dict[str, TangentMap] = {}
@@ -105,14 +105,8 @@ class ModulePoint(NetworkPoint):
         self.features = self.tangents["x"]
         if dtype != network.dtype:
             own = Network.read(copied(self.subject).to(dtype))
-            given = own.cast_inputs("x", x)
+            given = own.cast_inputs("x", inputs["x"])
             self.features = TangentMap(own.module, given, max_memory=max_memory)
-
-    def on(self, rows: list[int]) -> ModulePoint:
-        """The same module on some of its inputs."""
-        dtype, new, max_memory = self._given
-        some = tuple(part[rows] for part in self.inputs["x"])
-        return ModulePoint(self.network, dtype, some, new, max_memory)
 
     def kernels(self, full: bool) -> tuple[Any, FloatArray | None]:
         if not full:
@@ -388,8 +382,35 @@ def model_points(before: Any, after: Any, x: Any, new: Any) -> Points:
     return first_fitting(before, READINGS).points(before, after, x, new)
 
 
-def module_points(before: Any, after: Any, x: Any, new: Any, max_memory: int | str) -> Points:
-    """The two points of a torch module."""
+@dataclass(frozen=True)
+class ModulePair:
+    """Copies of a torch module before and after, each with the dtype that it was given in."""
+
+    networks: tuple[tuple[Network, Any], tuple[Network, Any]]
+    #: by what errors call them, as those of a point
+    inputs: dict[str, Inputs]
+    #: samples and outputs on x
+    shape: tuple[int, int]
+    max_memory: int | str
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many inputs there are of each name."""
+        return {name: len(parts[0]) for name, parts in self.inputs.items()}
+
+    def points(self, rows: Mapping[str, Sequence[int]] | None = None) -> Points:
+        """The two points, on all inputs or on these rows of them."""
+        some = self.inputs
+        if rows is not None:
+            some = {n: tuple(part[rows[n]] for part in parts) for n, parts in some.items()}
+        first, second = (
+            ModulePoint(network, dtype, some, self.max_memory) for network, dtype in self.networks
+        )
+        return first, second
+
+
+def module_pair(before: Any, after: Any, x: Any, new: Any, max_memory: int | str) -> ModulePair:
+    """What two points of a torch module are made of; new inputs are drawn where none are given."""
     given = Network.read(before), Network.read(after)
     devices = given[0].device, given[1].device
     if devices[0] != devices[1]:
@@ -406,9 +427,8 @@ def module_points(before: Any, after: Any, x: Any, new: Any, max_memory: int | s
             "used for both, so that only parameters count as learned",
             stacklevel=depth_inside(),
         )
+    networks = (first, given[0].dtype), (second, given[1].dtype)
     x = first.cast_inputs("x", x)
-    new = None if new is None else first.cast_inputs("x_new", new)
-    return (
-        ModulePoint(first, given[0].dtype, x, new, max_memory),
-        ModulePoint(second, given[1].dtype, x, new, max_memory),
-    )
+    shape = len(x[0]), outputs_of_each(first, "x", x)
+    new = fresh_tensors(x) if new is None else first.cast_inputs("x_new", new)
+    return ModulePair(networks, {"x": x, "x_new": new}, shape, max_memory)

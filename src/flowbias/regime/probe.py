@@ -28,11 +28,10 @@ from flowbias.kernels.network import (
     Inputs,
     Network,
     Tensor,
-    copied,
     first_call,
     gradients,
     left_alone,
-    share_statistics,
+    statistics,
 )
 from flowbias.regime.data import fresh_tensors
 from flowbias.regime.history import Record
@@ -54,34 +53,38 @@ class _Rows:
     def kernel(self) -> Tensor:
         return _kernel(self)
 
-    def joined(self, more: _Rows) -> _Rows:
-        torch = require_torch()
-        return _Rows(
-            torch.cat([self.gradients, more.gradients]), torch.cat([self.outputs, more.outputs])
-        )
-
 
 class Probe:
-    """Holds a copy of a module as it was, in eval mode, and one that follows it.
+    """Holds a copy of a module, in eval mode, that is where the module started, or where it is now.
 
-    `all_outputs` of each input are looked at, or one combination of them. It starts with no inputs:
-    `grow` takes the gradients of the start.
+    Of each input `combinations` of its outputs are looked at: all of them, or one. It starts with
+    no inputs: `grow` takes the gradients of the start. Memory that is new takes the system as long
+    as the gradients it is for take to compute: there is one copy, and what is held is used again.
     """
 
     def __init__(
-        self, module: Any, start: Any, x: Inputs, labels: FloatArray | None, *, all_outputs: bool
+        self, module: Any, network: Network, x: Inputs, labels: FloatArray | None, combinations: int
     ) -> None:
-        self.module, self.start = module, start
-        self.now = copied(start)
-        self._x, self._labels, self.all_outputs = x, labels, all_outputs
+        self.module, self.network = module, network
+        self._x, self._labels, self.combinations = x, labels, combinations
         self._new = fresh_tensors(x, len(x[0]))
         self._signs: Tensor | None = None
-        self._origin = _flat(Network.read(self.start))
-        self._buffer: Tensor | None = None
+        self._origin = _flat(network)
+        self._size = float(self._origin.norm())
+        self._own = {id(parameter) for parameter in network.parameters.values()}
+        #: what else the copy holds, and what that was at the start, under the present statistics
+        self._beside = [
+            (part, part.detach().clone())
+            for part in (*network.module.parameters(), *network.module.buffers())
+            if id(part) not in self._own
+        ]
+        self._statistics = {id(getattr(*place)) for place in statistics(network.module)}
+        #: room for gradients: of the start, of the start on new inputs, and now
+        self._room: Tensor | None = None
         self.rows: _Rows | None = None
         self._elsewhere: _Rows | None = None
-        #: whether running statistics moved since the last look, so that the start was taken anew
-        self.unsettled = False
+        #: whether running statistics move from look to look, so that the start is taken anew
+        self.unsettled = bool(self._statistics)
 
     @property
     def inputs(self) -> int:
@@ -90,46 +93,66 @@ class Probe:
 
     def grow(self, inputs: int) -> None:
         """Look at so many inputs from now on."""
-        network, part = Network.read(self.start), slice(self.inputs, inputs)
-        kept = self.rows, self._elsewhere
-        x, new = (tuple(p[part] for p in parts) for parts in (self._x, self._new))
-        found = self._gradients(network, x), self._gradients(network, new)
-        self.rows, self._elsewhere = (
-            more if rows is None else rows.joined(more)
-            for rows, more in zip(kept, found, strict=True)
-        )
+        self._go_back()
+        part, room, found = slice(self.inputs, inputs), self._room_for(inputs), []
+        with left_alone(self.network.module):
+            for rows, own, given in (
+                (self.rows, room[0], self._x),
+                (self._elsewhere, room[1], self._new),
+            ):
+                more = self._gradients(tuple(p[part] for p in given), own[part])
+                values = more if rows is None else require_torch().cat([rows.outputs, more])
+                found.append(_Rows(own[:inputs], values))
+        self.rows, self._elsewhere = found
+
+    def _room_for(self, inputs: int) -> Tensor:
+        """What there is, or more with what was there."""
+        held = self._room
+        if held is not None and held.shape[1] >= inputs:
+            return held
+        self._room = room = self._origin.new_empty(3, inputs, self.combinations, self.network.size)
+        if held is not None:
+            room[:2, : self.inputs] = held[:2, : self.inputs]
+        return room
 
     def look(self, step: int, seconds: float, loss: float | None) -> Record:
         """Where the module is now; refused where it is no longer the one of the start."""
         self._catch_up()
+        self.unsettled = self._statistics_moved()
         if self.unsettled:
             inputs = self.inputs
             self.rows = self._elsewhere = None
             self.grow(inputs)
+            self._catch_up()
         start, other = self.rows, self._elsewhere
         if start is None or other is None:
             raise RuntimeError("a probe has no inputs before it has grown")
-        network = Network.read(self.now)
-        some, new = (tuple(p[: self.inputs] for p in parts) for parts in (self._x, self._new))
-        now = self._gradients(network, some, self._buffer)
+        count = self.inputs
+        some, new = (tuple(p[:count] for p in parts) for parts in (self._x, self._new))
+        room = self._room_for(count)[2, :count]
+        with left_alone(self.network.module):
+            with gradients(on=False):
+                # In the room of the gradients, which come after.
+                moved = _flat(self.network, room[0, 0]).sub_(self._origin)
+                distance = float(moved.norm())
+                linear = [rows.gradients @ moved for rows in (start, other)]
+                elsewhere = self._combined(new)
+            now = _Rows(room, self._gradients(some, room))
         with gradients(on=False):
-            moved = _flat(network).sub_(self._origin)
-            linear = [rows.gradients @ moved for rows in (start, other)]
-            outputs = now.outputs, self._combined(network, new)
-            kernel = _kernel(now)
+            kernel = now.kernel
             # In the place of the gradients, which are many numbers: nothing needs them any more.
-            change = now.gradients.sub_(start.gradients)
+            change = room.sub_(start.gradients)
             products = start.own, _matched(start.gradients, change), _matched(change, change)
         values = [
             [as_array(part) for part in parts]
-            for parts in zip((start.outputs, other.outputs), outputs, linear, strict=True)
+            for parts in zip(
+                (start.outputs, other.outputs), (now.outputs, elsewhere), linear, strict=True
+            )
         ]
         # Of one combination on both inputs and new ones, being so few.
-        if not self.all_outputs:
+        if self.combinations == 1:
             values = [[np.concatenate(parts) for parts in zip(*values, strict=True)]]
         turned = distance_from_products(*(as_array(part).astype(np.float64) for part in products))
-        size = float(self._origin.norm())
-        self._buffer = now.gradients
         beyond = most_beyond(values)
         return Record(
             step=step,
@@ -137,11 +160,11 @@ class Probe:
             loss=loss,
             kernel_change=relative_kernel_change(start.kernel, kernel),
             grad_distance=turned.overall,
-            parameter_movement=float(moved.norm()) / size if size > 0.0 else float("inf"),
+            parameter_movement=distance / self._size if self._size > 0.0 else float("inf"),
             label_alignment=self._aligned(kernel),
             beyond=beyond.share,
             beyond_error=beyond.error,
-            inputs=self.inputs,
+            inputs=count,
         )
 
     def _aligned(self, kernel: Tensor) -> float | None:
@@ -151,18 +174,14 @@ class Probe:
         labels = self._labels[: len(kernel)]
         return label_alignment(kernel, labels) if vary(labels) else None
 
-    def _gradients(self, network: Network, inputs: Inputs, buffer: Tensor | None = None) -> _Rows:
-        """Of each input alone; into a buffer of their shape, if there is one."""
+    def _gradients(self, inputs: Inputs, rows: Tensor) -> Tensor:
+        """Outputs of each input alone, where our copy is; their gradients into `rows`."""
         torch = require_torch()
-        parameters = list(network.parameters.values())
-        rows, values, samples = buffer, [], len(inputs[0])
-        with left_alone(network.module), gradients():
-            for sample in range(samples):
-                alone = tuple(part[sample : sample + 1] for part in inputs)
-                outputs = self._combined(network, alone)[0]
-                if rows is None or len(rows) != samples:
-                    rows = parameters[0].new_empty(samples, len(outputs), network.size)
-                for place, output in zip(rows[sample], outputs, strict=True):
+        parameters, values = list(self.network.parameters.values()), []
+        with gradients():
+            for sample, row in enumerate(rows):
+                outputs = self._combined(tuple(p[sample : sample + 1] for p in inputs))[0]
+                for place, output in zip(row, outputs, strict=True):
                     found = torch.autograd.grad(
                         output,
                         parameters,
@@ -170,15 +189,16 @@ class Probe:
                         allow_unused=True,
                         materialize_grads=True,
                     )
-                    with gradients(on=False):
+                    with torch.no_grad():
                         torch.cat([gradient.reshape(-1) for gradient in found], out=place)
+                    del found  # ahead of the next ones, which take its memory
                 values.append(outputs.detach())
-        return _Rows(rows, torch.stack(values))
+        return torch.stack(values)
 
-    def _combined(self, network: Network, inputs: Inputs) -> Tensor:
+    def _combined(self, inputs: Inputs) -> Tensor:
         """(inputs, combinations) of the outputs, which must be finite."""
-        flat = first_call(network, "x", inputs)
-        if self.all_outputs:
+        flat = first_call(self.network, "x", inputs)
+        if flat.shape[1] == self.combinations:
             return flat
         if self._signs is None:
             torch = require_torch()
@@ -187,22 +207,42 @@ class Probe:
             self._signs = drawn.to(flat.detach()) * 2.0 - 1.0
         return (flat @ self._signs)[:, None]
 
+    def _go_back(self) -> None:
+        """Our copy takes the values of the start, under the present statistics."""
+        parameters = self.network.parameters.values()
+        with gradients(on=False):
+            parts = self._origin.split([parameter.numel() for parameter in parameters])
+            for parameter, part in zip(parameters, parts, strict=True):
+                parameter.copy_(part.view_as(parameter))
+            for target, source in self._beside:
+                target.copy_(source)
+
     def _catch_up(self) -> None:
         """Our copy takes the values of the module that is trained."""
+        copy = self.network.module
         with gradients(on=False):
-            for ours, theirs in (
-                (self.now.parameters(), self.module.parameters()),
-                (self.now.buffers(), self.module.buffers()),
+            ours = [*copy.parameters(), *copy.buffers()]
+            pairs = list(zip_longest(ours, (*self.module.parameters(), *self.module.buffers())))
+            if not self._own.issubset(map(id, ours)) or any(
+                a is None or b is None or a.shape != b.shape for a, b in pairs
             ):
-                pairs = list(zip_longest(ours, theirs))
-                if any(a is None or b is None or a.shape != b.shape for a, b in pairs):
-                    raise InputError(
-                        "module: must keep the parameters and buffers that it had at the start, "
-                        "got others. Make a new Monitor where the module changes."
-                    )
-                for target, source in pairs:
-                    target.copy_(source)
-        self.unsettled = share_statistics(self.start, self.now)
+                raise InputError(
+                    "module: must keep the parameters and buffers that it had at the start, "
+                    "got others. Make a new Monitor where the module changes."
+                )
+            for target, source in pairs:
+                target.copy_(source)
+
+    def _statistics_moved(self) -> bool:
+        """Whether running statistics are others than those of the start, which takes them over."""
+        moved = [
+            (present, kept)
+            for present, kept in self._beside
+            if id(present) in self._statistics and not bool((present == kept).all())
+        ]
+        for present, kept in moved:
+            kept.copy_(present)
+        return bool(moved)
 
 
 def _matched(first: Tensor, second: Tensor) -> Tensor:
@@ -220,5 +260,6 @@ def _kernel(rows: _Rows) -> Tensor:
     return flat @ flat.T
 
 
-def _flat(network: Network) -> Tensor:
-    return require_torch().cat([p.detach().reshape(-1) for p in network.parameters.values()])
+def _flat(network: Network, out: Tensor | None = None) -> Tensor:
+    parts = [parameter.detach().reshape(-1) for parameter in network.parameters.values()]
+    return require_torch().cat(parts, out=out)

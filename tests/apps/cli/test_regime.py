@@ -17,6 +17,9 @@ def make():
 def broken():
     raise RuntimeError("no weights today")
 
+def three():
+    return unbiased(mlp((3, 8, 3), scale=5.0, rng=0))
+
 def number():
     return 3
 
@@ -33,6 +36,8 @@ def place(tmp_path, monkeypatch):
     """A folder with factories and data, as the current one."""
     (tmp_path / "somebodys_networks.py").write_text(FACTORIES)
     np.savez(tmp_path / "data.npz", X=np.eye(3), y=np.array([1.0, -2.0, 0.5]))
+    np.savez(tmp_path / "classes.npz", X=np.eye(3), y=np.array([2, 0, 1]))
+    np.savez(tmp_path / "hot.npz", X=np.eye(3), y=np.eye(3)[[2, 0, 1]])
     np.savez(tmp_path / "short.npz", X=np.eye(3), y=np.array([1.0]))
     np.savez(tmp_path / "nameless.npz", np.eye(3))
     np.savez(tmp_path / "flat.npz", X=np.array(3.0), y=np.array([1.0]))
@@ -67,6 +72,16 @@ def test_predicts(place):
         "degree",
         "output_share",
     }
+
+
+@trains
+def test_classes_are_one_hot_numbers(place):
+    told = [
+        invoke("regime", "somebodys_networks:three", "--data", data, "--json")
+        for data in ("classes.npz", "hot.npz")
+    ]
+    assert told[0].exit_code == ExitCode.ALL_WELL
+    assert document(told[0].stdout) == document(told[1].stdout)
 
 
 @trains
