@@ -287,13 +287,17 @@ def even_slope(potential: Any, shift: FloatArray | float) -> float:
     if potential.shape_of_w not in ((), (1,)) or np.ndim(shift):
         return 0.0
     # Of shape () or, where the one feature has a start of its own, (1,).
-    slope = float(np.asarray(potential.hess_dual(shift)).item())
-    is_zero = np.asarray(potential.grad_dual(shift)).item() == 0.0
-    return slope if is_zero and 0.0 < slope < np.inf else 0.0
+    slope: float = np.asarray(potential.hess_dual(shift)).item()
+    if not 0.0 < slope < np.inf or np.asarray(potential.grad_dual(shift)).item() != 0.0:
+        return 0.0
+    return slope
 
 
 class LineInMemory(Line):
     """With what z rises by along it."""
+
+    #: <step, b>, from when a search begins
+    asked: float
 
     def __init__(self, newton: DualNewton, point: DualPoint) -> None:
         self.newton, self.point = newton, point
@@ -302,13 +306,12 @@ class LineInMemory(Line):
         self.rise = newton.constraint.adjoint(self.step)
         self.growth_along = newton.potential.growth_along(point.z, self.rise)
         self.growth = self.growth_along(1.0)
-        #: <step, b>
-        self.asked = float(self.step.dot(newton.constraint.target))
 
     def first_share(self) -> float:
         newton, least = self.newton, self.newton.least_share
         if least > 0.0 and not self.growth_along(least) <= newton.trusted_growth:
             return 0.0
+        self.asked = float(self.step.dot(newton.constraint.target))
         # The minimum is mostly a few times as far as quadratic convergence is sure.
         sure = trusted_share(newton.potential, self.point.z, self.rise, self.growth_along)
         return min(1.0, 4.0 * sure)
