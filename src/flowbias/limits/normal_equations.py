@@ -13,7 +13,7 @@ from flowbias.designs.dense import can_wait, gram_of_rows
 from flowbias.ground import extended
 from flowbias.ground.linear_algebra import cholesky_with_ridge, graded_triangle
 from flowbias.ground.typing import FloatArray
-from flowbias.problems.regression import Constraint
+from flowbias.problems.regression import Constraint, RowBasis
 
 
 @dataclass
@@ -64,7 +64,14 @@ class NormalEquations:
     ) -> None:
         self.constraint, self.weights = constraint, weights
         effort.factorizations += 1
-        self.factor = (_OrthogonalFactor if graded else _CholeskyFactor)(constraint, weights)
+        rows, scale = constraint.rows, constraint.row_scale
+        self.factor: _OrthogonalFactor | CholeskyFactor
+        if graded:
+            self.factor = _OrthogonalFactor(constraint, weights)
+        elif can_wait(scale):
+            self.factor = CholeskyFactor(gram_of_rows(rows, weights), scale)
+        else:
+            self.factor = CholeskyFactor(gram_of_rows(rows, weights, scale))
         effort.system = self
 
     def solve(self, b: FloatArray, *, refine: bool = True) -> FloatArray:
@@ -87,32 +94,31 @@ class NormalEquations:
 
 
 class GramSystem:
-    """slope A A^T, whose factor the constraint has: what H is where w' is the same everywhere."""
+    """slope A A^T, whose factor the rows have: what H is where w' is the same everywhere."""
 
-    def __init__(self, constraint: Constraint, slope: float, effort: Effort) -> None:
-        self.constraint, self.slope = constraint, slope
+    def __init__(self, rows: RowBasis, d: int, slope: float, effort: Effort) -> None:
+        self.rows, self.d, self.slope = rows, d, slope
         effort.system = self
 
     def of_data(self) -> Factor | None:
         """As for any other system."""
-        constraint = self.constraint
-        if constraint.gram_factor is None or constraint.to_data is not None:
+        rows = self.rows
+        if rows.gram_factor is None or rows.to_data is not None:
             return None
-        weights = np.ones(constraint.rows.shape[1])
-        return Factor(constraint.gram_factor, constraint.row_scale, weights)
+        return Factor(rows.gram_factor, rows.row_scale, np.ones(self.d))
 
     def solve(self, b: FloatArray) -> FloatArray:
-        factor, b = self.constraint.gram_factor, b / self.slope
-        return b if factor is None else scipy.linalg.lapack.dpotrs(factor, b, lower=1)[0]
+        return self.rows.inverse_gram(b / self.slope)
 
 
-class _CholeskyFactor:
-    """Cholesky factor with equilibrated diagonal, which keeps it meaningful for graded weights."""
+class CholeskyFactor:
+    """Cholesky factor with equilibrated diagonal, which keeps it meaningful for graded weights.
 
-    def __init__(self, constraint: Constraint, weights: FloatArray) -> None:
-        # Rows of ordinary size need no unit but that of the factor.
-        scale = None if can_wait(constraint.row_scale) else constraint.row_scale
-        matrix = gram_of_rows(constraint.rows, weights, scale)
+    Of diag(r) M diag(r), from the lower triangle of M, which is written over. Rows r of ordinary
+    size need no unit but that of the factor.
+    """
+
+    def __init__(self, matrix: FloatArray, row_scale: FloatArray | float = 1.0) -> None:
         diagonal = matrix.flat[:: len(matrix) + 1]
         # A row on which no weight rests would divide by zero; it then stays where it is.
         if not extended.least(diagonal) > 0.0:
@@ -120,7 +126,7 @@ class _CholeskyFactor:
         unit = 1.0 / np.sqrt(diagonal)
         matrix *= unit
         matrix *= unit[:, None]
-        self.equilibrate = unit / constraint.row_scale if scale is None else unit
+        self.equilibrate = unit / row_scale
         self.lower = cholesky_with_ridge(matrix)
 
     def solve(self, b: FloatArray) -> FloatArray:

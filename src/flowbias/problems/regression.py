@@ -180,13 +180,6 @@ class RowBasis:
         """||target||."""
         return extended.length(self.target)
 
-    def products(self) -> FloatArray:
-        """A A^T."""
-        if self.gram_factor is None:
-            return np.eye(len(self.target))
-        lower = np.tril(self.gram_factor)
-        return np.asarray(lower @ lower.T)
-
     def with_target(self, target: FloatArray) -> Self:
         """The same rows with another right-hand side."""
         return replace(self, target=target)

@@ -121,7 +121,7 @@ class BlockLimits:
             rows = self._rows(coordinates, effort)
             newton = BlockNewton(design, coordinates, rows, effort, watch)
             point = newton.solve(predicted(past, potential, self.size) if past else None)
-            w, dual = newton.predictor(point), rows.dual_of_data(point.m)
+            w, dual = newton.predictor(point), rows.dual_of_data(point.dual)
             seconds = time.perf_counter() - started
             certificate, _ = measured(design, self.outputs, w, dual, potential, shift, tol=self.tol)
         distance = rows.distance or certificate.distance
@@ -138,7 +138,7 @@ class BlockLimits:
             distance=distance,
             _sensitivity=_no_sensitivity,
         )
-        return solution, Reached(point.m, potential) if status.ok else None
+        return solution, Reached(point.dual, potential) if status.ok else None
 
 
 def _last_two(history: History[Reached], log_scale: float) -> Past:

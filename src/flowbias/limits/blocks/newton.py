@@ -1,33 +1,28 @@
 """Newton's method on the dual of a big problem: n unknowns, X visited block by block.
 
-    minimize  phi(nu) = Q*(shift + A^T nu) - <nu, b>,     H = A diag(w'(z)) A^T
-
-phi is convex, so its slope along a step, <A^T step, w> - <step, b>, says where the step has gone
-too far, without the rounding of a difference of values. The longest power of two of the step at
-which the slope is not positive yet is taken: an exact line search up to a factor of two. Steps are
-thus not bounded by where the quadratic model is good (one unit of z), and far from the kernel
-regime about as many are needed as an interior-point method takes, without its 4 d unknowns.
+The iteration is that of `dual_newton`. What is seen along a step takes a pass over X, so eight
+slopes are asked for at once, at powers of two, and the longest share at which phi still falls is
+taken: an exact line search up to a factor of two. Steps are thus not bounded by where the quadratic
+model is good (one unit of z), and far from the kernel regime about as many are needed as an
+interior-point method takes, without its 4 d unknowns.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse.linalg
 
 from flowbias.designs import Design
 from flowbias.designs.tasks import Coordinates
 from flowbias.ground import extended
-from flowbias.ground.linear_algebra import cholesky_with_ridge
 from flowbias.ground.tolerances import DEFAULT, Tolerances
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.blocks.tasks import (
-    SMALLEST_EXPONENT,
     Along,
     Applied,
     CurvatureProduct,
@@ -38,30 +33,80 @@ from flowbias.limits.blocks.tasks import (
     WeightedGram,
 )
 from flowbias.limits.driver import Iteration, iterate
-from flowbias.limits.normal_equations import Effort
+from flowbias.limits.dual_newton import IN_BLOCKS, DualPoint, Line, SearchedNewton, even_slope
+from flowbias.limits.normal_equations import CholeskyFactor, Effort, GramSystem, LinearSystem
 from flowbias.problems.regression import RowBasis
 
 #: Told after every step: how many there were, and the relative gap.
 Watch = Callable[[int, float], None]
 
 
-@dataclass(frozen=True)
-class BlockPoint:
-    """A dual (of the independent rows), what is left to fit there, and the relative sizes."""
+class LineInPasses(Line):
+    """Slopes at powers of two of a step, `trials` of them in one pass over X.
 
-    m: FloatArray
-    left: FloatArray
-    residual: float
-    gap: float
-    #: whether the step that led here has shown quadratic convergence: the next is taken whole, and
-    #: by the same factor (a chord method), since to form one takes n times as long as to step
-    is_quadratic: bool = False
-    #: whether a factor that was kept does not serve any more
-    is_stale: bool = False
+    The first are looked at from `ahead` above the share of the last step.
+    """
+
+    trials: ClassVar[int] = 8
+    ahead: ClassVar[int] = 4
+
+    def __init__(self, newton: BlockNewton, point: DualPoint, system: LinearSystem) -> None:
+        rows = newton.rows
+        self.newton, self.point, self.system = newton, point, system
+        self.step = system.solve(point.gap)
+        self.dual, self.rows_step = rows.dual_of_data(point.dual), rows.dual_of_data(self.step)
+        self.asked = float(self.step @ rows.target)
+        self.is_trust_known = False
+        # A tenth as long as one that was taken whole: nothing is looked at.
+        self.growth = 1.0
+        if point.system is None:
+            self._look(max(0, _exponent(newton.last_share) - self.ahead))
+            self.longest = 2.0**-self.first
+
+    def first_share(self) -> float:
+        return self.newton.last_share
+
+    def slope(self, share: float) -> float:
+        exponent = _exponent(share)
+        if exponent >= self.first + self.trials:
+            self._look(max(exponent, self._trusted() - self.trials + 1))
+        # Shares between the passes are beyond what is trusted by far.
+        return np.inf if exponent < self.first else float(self.slopes[exponent - self.first])
+
+    def _look(self, first: int) -> None:
+        exponents = np.arange(first, first + self.trials)
+        coordinates, reaches = self.newton.coordinates, np.exp2(-1.0 * exponents)
+        task = Along(coordinates, self.dual, self.rows_step, reaches)
+        found = self.newton.design.reduce(task)
+        slopes = found.sums[0] - self.asked
+        self.first, self.slopes = first, np.where(np.isnan(slopes), np.inf, slopes)
+        self.growth = float(found.largest[0])
+
+    def _trusted(self) -> int:
+        if self.is_trust_known:
+            return 0
+        self.is_trust_known = True
+        task = Trust(self.newton.coordinates, self.dual, self.rows_step)
+        return int(self.newton.design.reduce(task).largest[0])
+
+    def after(self, share: float) -> DualPoint:
+        newton, point = self.newton, self.point
+        newton.last_share = share
+        # To form a matrix takes n times as long as a step by an older one.
+        serves = point.system is not None
+        after = newton.at(point.dual + share * self.step, with_matrix=not serves)
+        if share < 1.0 or not after.residual < newton.chord * point.residual:
+            return after
+        used = self.system if serves and newton.is_direct else newton.system(after)
+        return after._replace(system=used)
+
+
+def _exponent(share: float) -> int:
+    return -int(np.log2(share))
 
 
 @dataclass
-class BlockNewton:
+class BlockNewton(SearchedNewton):
     """The iteration on one problem."""
 
     design: Design
@@ -70,39 +115,56 @@ class BlockNewton:
     effort: Effort
     watch: Watch
     tolerances: Tolerances = DEFAULT
+    #: each would take a pass over X
+    secants: ClassVar[int] = 0
     max_steps: ClassVar[int] = 200
     #: a warm start that needs more than this was not warm
     max_warm_steps: ClassVar[int] = 60
     #: a residual that has rested below this level is rounding
     rest: ClassVar[float] = 1e-5
-    #: growth of w' along a step up to which it is taken whole: e^2 is a step of 2 in z at depth 2
-    trusted_growth: ClassVar[float] = float(np.exp(2.0))
+    #: whether the dual is near its end, where a system must be solved for the residual to fall
+    is_warm: bool = field(default=False, init=False)
+    last_share: float = field(default=1.0, init=False)
 
     def __post_init__(self) -> None:
-        self.curvature: Curvature = curvature_of(
-            self.design, self.coordinates, self.rows, self.effort
-        )
-        self.last_exponent = 0
+        self.is_direct = self.design.has_entries
+        self.iterated = IteratedSystems(self)
 
-    def _at(self, m: FloatArray, keep: bool = False) -> BlockPoint:
-        fit, value = self.curvature.move_to(self.rows.dual_of_data(m), keep)
-        seen, target = self.rows.seen(fit), self.rows.target
-        left = target - seen
+    def at(self, dual: FloatArray, *, with_matrix: bool = True) -> DualPoint:
+        """The point of a dual; with its matrix, if the design has entries and it is asked for."""
+        rows = self.rows
+        with_matrix = with_matrix and self.is_direct
+        if not dual.any() and self._even_slope:
+            # w is 0: nothing has to be seen of X.
+            fit, value, matrices = np.zeros(self.design.n), 0.0, []
+        else:
+            on_rows = rows.dual_of_data(dual)
+            task = Evaluate(self.coordinates, on_rows, rows.row_scale, with_gram=with_matrix)
+            fit, value, *matrices = self.design.reduce(task).sums
+            self.effort.factorizations += len(matrices)
+        seen, target = rows.seen(fit), rows.target
+        gap = target - seen
         size = max(extended.length(target), extended.length(seen))
-        residual = extended.length(left) / size if size > 0 else 0.0
-        if not self.design.has_entries:
+        residual = extended.length(gap) / size if size > 0 else 0.0
+        if not self.is_direct:
             # Without entries the certificate has only y to compare with, in the data's own units.
-            residual = max(residual, self.rows.misfit(left))
+            residual = max(residual, rows.misfit(gap))
         # At w = w(z) the duality gap is what infeasibility makes of it.
-        return BlockPoint(m, left, residual, abs(float(m @ left)) / (1.0 + abs(value)))
+        duality_gap = abs(float(dual @ gap)) / (1.0 + abs(float(value)))
+        matrix = rows.seen_gram(matrices[0]) if matrices else None
+        return DualPoint(dual, IN_BLOCKS, IN_BLOCKS, gap, size, residual, matrix, duality_gap)
 
-    def solve(self, start: FloatArray | None) -> BlockPoint:
+    @cached_property
+    def _even_slope(self) -> float:
+        return even_slope(self.coordinates.potential, self.coordinates.shift)
+
+    def solve(self, start: FloatArray | None) -> DualPoint:
         """The best point reached from a dual of X's rows, or from 0."""
         zero = np.zeros(len(self.rows.target))
-        here = self._at(zero if start is None else start)
-        self.curvature.is_warm = start is not None
+        here = self.at(zero if start is None else start)
+        self.is_warm = start is not None
         is_lost = not np.isfinite(here.residual)
-        here = self._at(zero) if is_lost else here
+        here = self.at(zero) if is_lost else here
         cold = start is None or is_lost
         return iterate(
             self,
@@ -110,136 +172,55 @@ class BlockNewton:
             self.effort,
             max_steps=self.max_steps if cold else min(self.max_steps, self.max_warm_steps),
             rest=self.rest,
-            watch=lambda steps, point: self.watch(steps, point.gap),
+            watch=lambda steps, point: self.watch(steps, point.duality_gap),
         ).best
 
-    def terminate(self, progress: Iteration[BlockPoint]) -> bool:
+    def terminate(self, progress: Iteration[DualPoint]) -> bool:
         is_solved = progress.best.residual <= self.tolerances.residual
-        return is_solved or progress.idle > self.tolerances.patience
+        is_idle = progress.idle > self.tolerances.patience
+        return is_solved or is_idle or progress.here.is_rounding
 
-    def step(self, progress: Iteration[BlockPoint]) -> BlockPoint | None:
-        here = progress.here
-        if here.is_stale:
-            self.curvature.move_to(self.rows.dual_of_data(here.m))
-        step = self.curvature.solve(here.left, here.residual)
-        reach = 1.0 if here.is_quadratic else self._line_search(here, step)
-        if not (reach > 0.0 and np.isfinite(step).all()):
-            return None
-        keep = here.is_quadratic
-        after = self._at(here.m + reach * step, keep)
-        is_quadratic = reach == 1.0 and after.residual < 0.1 * here.residual
-        return replace(after, is_quadratic=is_quadratic, is_stale=keep and not is_quadratic)
+    def system(self, point: DualPoint) -> LinearSystem | None:
+        """H at a point; None where it is not finite."""
+        if not point.dual.any() and self._even_slope:
+            return GramSystem(self.rows, self.design.d, self._even_slope, self.effort)
+        if not self.is_direct:
+            return self.iterated.at(point)
+        matrix = self.at(point.dual).curvature if point.curvature is None else point.curvature
+        return None if matrix is None or not np.isfinite(matrix).all() else MatrixSystem(matrix)
 
-    def _line_search(
-        self, here: BlockPoint, step: FloatArray, trials: int = 8, ahead: int = 4
-    ) -> float:
-        """The fraction of a step to take; 0 where none helps.
+    def _line(self, point: DualPoint) -> LineInPasses | None:
+        system = self.system(point) if point.system is None else point.system
+        return None if system is None else LineInPasses(self, point, system)
 
-        `trials` are looked at in one pass over X, from `ahead` above the last one that was taken.
-        """
-        dual, rows_step = self.rows.dual_of_data(here.m), self.rows.dual_of_data(step)
-        goal = float(step @ self.rows.target)
-        first = max(0, self.last_exponent - ahead)
-        is_trust_known = False
-        while first <= SMALLEST_EXPONENT:
-            exponents = np.arange(first, first + trials)
-            task = Along(self.coordinates, dual, rows_step, np.exp2(-1.0 * exponents))
-            found = self.design.reduce(task)
-            if found.largest[0] <= self.trusted_growth:
-                self.last_exponent = 0
-                return 1.0
-            # NaN compares false: outside the domain a step is too long.
-            downhill = np.flatnonzero(found.sums[0] <= goal)
-            if len(downhill):
-                self.last_exponent = int(exponents[downhill[0]])
-                return float(2.0**-self.last_exponent)
-            first += trials
-            if not is_trust_known:
-                first = max(first, self._trusted(dual, rows_step) - trials + 1)
-                is_trust_known = True
-        return 0.0
-
-    def _trusted(self, dual: FloatArray, step: FloatArray) -> int:
-        task = Trust(self.coordinates, dual, step, self.trusted_growth)
-        return int(self.design.reduce(task).largest[0])
-
-    def predictor(self, point: BlockPoint) -> FloatArray:
+    def predictor(self, point: DualPoint) -> FloatArray:
         """w at a point, corrected for the rounding of its dual where that is worth it."""
-        dual, goal = self.rows.dual_of_data(point.m), self.tolerances.residual
+        dual, goal = self.rows.dual_of_data(point.dual), self.tolerances.residual
         plain = self.design.gather(Predictor(self.coordinates, dual))
         # Tenfold: a residual that has stopped just short of its goal is not worth a factorization.
         if not 10.0 * goal < point.residual < self.rest:
             return plain
-        self.curvature.move_to(dual)
-        change = self.rows.dual_of_data(self.curvature.solve(point.left, goal / point.residual))
+        system = self.system(point._replace(residual=goal / point.residual))
+        if system is None:
+            return plain
+        change = self.rows.dual_of_data(system.solve(point.gap))
         corrected = self.design.gather(Predictor(self.coordinates, dual, change))
         left = self.rows.target - self.rows.seen(self.design.reduce(Applied(), corrected).sums[0])
-        return corrected if extended.length(left) < extended.length(point.left) else plain
+        return corrected if extended.length(left) < extended.length(point.gap) else plain
 
 
-class Curvature(ABC):
-    """H = A diag(w'(z)) A^T at the current dual."""
+class MatrixSystem:
+    """A diag(w') A^T, summed over blocks and factored here, with one refinement per solve."""
 
-    #: whether the dual is near its end, where a system must be solved for the residual to fall
-    is_warm: bool = False
+    def __init__(self, matrix: FloatArray) -> None:
+        self.matrix, self.factor = matrix, CholeskyFactor(matrix.copy(order="F"))
 
-    def __init__(self, design: Design, coordinates: Coordinates, rows: RowBasis, effort: Effort):
-        self.design, self.coordinates = design, coordinates
-        self.rows, self.effort = rows, effort
-
-    @abstractmethod
-    def move_to(self, dual: FloatArray, keep: bool = False) -> tuple[FloatArray, float]:
-        """X w(z) and Q(w) - <shift, w> at a dual of X's rows; H is then that of this point.
-
-        Or, where it is to be kept and takes long to form, still that of the last.
-        """
-
-    @abstractmethod
-    def solve(self, b: FloatArray, accuracy: float) -> FloatArray:
-        """x with H x = b to a relative residual of about `accuracy`."""
+    def solve(self, b: FloatArray) -> FloatArray:
+        x = self.factor.solve(b)
+        return x + self.factor.solve(b - self.matrix @ x)
 
 
-class MatrixCurvature(Curvature):
-    """The n x n matrix, summed over blocks and factored here."""
-
-    #: with the factor; None where the matrix is not finite
-    _solve: Callable[[FloatArray], FloatArray] | None
-
-    def move_to(self, dual: FloatArray, keep: bool = False) -> tuple[FloatArray, float]:
-        if not dual.any() and (slope := self._even_slope()) is not None:
-            # H is a multiple of A A^T, and w is 0: nothing has to be seen of X.
-            self.matrix = slope * self.rows.products()
-            self._solve = lambda b: np.asarray(self.rows.inverse_gram(b) / slope)
-            # Q(w) - <shift, w> at w = 0.
-            return np.zeros(self.design.n), 0.0
-        task = Evaluate(self.coordinates, dual, self.rows.row_scale, with_gram=not keep)
-        fit, value, *grams = self.design.reduce(task).sums
-        if keep:
-            return fit, float(value)
-        gram = grams[0]
-        self.effort.factorizations += 1
-        self.matrix = self.rows.seen_gram(gram)
-        self._solve = factored(self.matrix) if np.isfinite(self.matrix).all() else None
-        return fit, float(value)
-
-    def _even_slope(self) -> float | None:
-        """w' at the start, where all coordinates are alike there and w is 0; None elsewhere."""
-        coordinates = self.coordinates
-        if coordinates.on(slice(0, 1)) is not coordinates:
-            return None
-        start = np.broadcast_to(np.asarray(coordinates.shift, dtype=np.float64), (1,))
-        slope = float(coordinates.potential.hess_dual(start)[0])
-        is_zero = not coordinates.potential.grad_dual(start).any()
-        return slope if is_zero and 0.0 < slope < np.inf else None
-
-    def solve(self, b: FloatArray, accuracy: float) -> FloatArray:
-        if self._solve is None:
-            return np.full_like(b, np.nan)
-        x = self._solve(b)
-        return np.asarray(x + self._solve(b - self.matrix @ x))
-
-
-class ProductCurvature(Curvature):
+class IteratedSystems:
     """Conjugate gradients, preconditioned by the matrix at an earlier point.
 
     To form the matrix takes as many products as n iterations. So it is formed anew when the
@@ -248,72 +229,58 @@ class ProductCurvature(Curvature):
     good preconditioner: its quality does not depend on the conditioning of X or on the scale.
     """
 
-    def __init__(self, design: Design, coordinates: Coordinates, rows: RowBasis, effort: Effort):
-        super().__init__(design, coordinates, rows, effort)
-        self.precondition: Callable[[FloatArray], FloatArray] = rows.inverse_gram
+    def __init__(self, newton: BlockNewton) -> None:
+        self.newton, self.design, self.rows = newton, newton.design, newton.rows
+        self.precondition: Callable[[FloatArray], FloatArray] = self.rows.inverse_gram
         self.iterations = 0
 
-    def move_to(self, dual: FloatArray, keep: bool = False) -> tuple[FloatArray, float]:
-        task = Evaluate(self.coordinates, dual, self.rows.row_scale, with_gram=False)
-        fit, value = self.design.reduce(task).sums
-        self.slope = self.design.gather(Slope(self.coordinates, dual))
-        return fit, float(value)
+    def at(self, point: DualPoint) -> IteratedSystem:
+        """A diag(w') A^T at a point, for a step from it."""
+        dual = self.rows.dual_of_data(point.dual)
+        slope = self.design.gather(Slope(self.newton.coordinates, dual))
+        # A direction needs a tenth of its length right, until the end is near.
+        return IteratedSystem(self, slope, min(0.1, point.residual))
 
-    def _product(self, x: FloatArray) -> FloatArray:
-        product = CurvatureProduct(self.rows.dual_of_data(x))
-        return self.rows.seen(self.design.reduce(product, self.slope).sums[0])
-
-    def solve(self, b: FloatArray, accuracy: float) -> FloatArray:
-        n = len(b)
-        if self.iterations >= n:
-            self._form_matrix()
-        x, unsolved = scipy.sparse.linalg.cg(
-            scipy.sparse.linalg.LinearOperator((n, n), matvec=self._product, dtype=np.float64),
-            b,
-            # a direction needs a tenth of its length right, until the end is near
-            rtol=min(0.1, accuracy),
-            atol=0.0,
-            maxiter=n,
-            M=scipy.sparse.linalg.LinearOperator(
-                (n, n), matvec=self.precondition, dtype=np.float64
-            ),
-            callback=self._count,
-        )
-        if unsolved and self.is_warm:
-            # Fewer coordinates may carry the fit than there are rows. H is then singular to
-            # rounding, and only the ridge of its factor keeps what is left of y out of its kernel.
-            self._form_matrix()
-            x = self.precondition(b)
-            x = x + self.precondition(b - self._product(x))
-        return np.asarray(x)
-
-    def _form_matrix(self) -> None:
-        gram = self.design.reduce(WeightedGram(self.rows.row_scale), self.slope).sums[0]
-        self.precondition = factored(self.rows.seen_gram(gram))
-        self.effort.factorizations += 1
+    def form_matrix(self, slope: FloatArray) -> None:
+        gram = self.design.reduce(WeightedGram(self.rows.row_scale), slope).sums[0]
+        self.precondition = CholeskyFactor(self.rows.seen_gram(gram)).solve
+        self.newton.effort.factorizations += 1
         self.iterations = 0
 
-    def _count(self, _: FloatArray) -> None:
+    def count(self, _: FloatArray) -> None:
         self.iterations += 1
 
 
-def factored(matrix: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    """b -> matrix^-1 b by Cholesky's method, with the diagonal equilibrated."""
-    diagonal = np.diagonal(matrix)
-    # A row on which no weight rests would divide by zero; it then stays where it is.
-    equilibrate = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    lower = cholesky_with_ridge(matrix * equilibrate * equilibrate[:, None])
+class IteratedSystem(NamedTuple):
+    """A diag(slope) A^T, solved to a relative residual of about `accuracy`."""
 
-    def solve(b: FloatArray) -> FloatArray:
-        x, _ = scipy.linalg.lapack.dpotrs(lower, equilibrate * b, lower=1)
-        return np.asarray(equilibrate * x)
+    family: IteratedSystems
+    slope: FloatArray
+    accuracy: float
 
-    return solve
+    def product(self, x: FloatArray) -> FloatArray:
+        rows = self.family.rows
+        task = CurvatureProduct(rows.dual_of_data(x))
+        return rows.seen(self.family.design.reduce(task, self.slope).sums[0])
 
-
-def curvature_of(
-    design: Design, coordinates: Coordinates, rows: RowBasis, effort: Effort
-) -> Curvature:
-    """By what the design can do."""
-    kind = MatrixCurvature if design.has_entries else ProductCurvature
-    return kind(design, coordinates, rows, effort)
+    def solve(self, b: FloatArray) -> FloatArray:
+        family, n = self.family, len(b)
+        if family.iterations >= n:
+            family.form_matrix(self.slope)
+        operator = partial(scipy.sparse.linalg.LinearOperator, (n, n), dtype=np.float64)
+        x, unsolved = scipy.sparse.linalg.cg(
+            operator(matvec=self.product),
+            b,
+            rtol=self.accuracy,
+            atol=0.0,
+            maxiter=n,
+            M=operator(matvec=family.precondition),
+            callback=family.count,
+        )
+        if unsolved and family.newton.is_warm:
+            # Fewer coordinates may carry the fit than there are rows. H is then singular to
+            # rounding, and only the ridge of its factor keeps what is left of y out of its kernel.
+            family.form_matrix(self.slope)
+            x = family.precondition(b)
+            x = x + family.precondition(b - self.product(x))
+        return np.asarray(x)

@@ -13,9 +13,7 @@ import numpy as np
 from flowbias.designs import Block, Totals
 from flowbias.designs.tasks import PerCoordinate, Uniform
 from flowbias.ground.typing import FloatArray
-
-# Powers of two that a fraction of a step is looked for in.
-SMALLEST_EXPONENT = 1000
+from flowbias.limits.dual_newton import trusted_share
 
 
 @dataclass(frozen=True)
@@ -63,34 +61,19 @@ class Along(_OnStep):
         potential = self.coordinates.potential
         z, rise = self.line(block)
         slopes = [float(rise @ potential.grad_dual(z + reach * rise)) for reach in self.reaches]
-        growth = float(potential.hess_growth(z, np.abs(rise)).max())
-        return Totals((np.array(slopes),), (growth,))
+        return Totals((np.array(slopes),), (potential.growth_along(z, rise)(1.0),))
 
 
 @dataclass(frozen=True)
 class Trust(_OnStep):
-    """The fraction of a step, a power of two, over which w' grows by less than `growth`."""
-
-    growth: float
+    """The share of a step that is trusted, as the power of two that it is divided by."""
 
     @np.errstate(all="ignore")
     def __call__(self, block: Block) -> Totals:
         potential = self.coordinates.potential
         z, rise = self.line(block)
-        size = np.abs(rise)
-
-        def is_trusted(exponent: int) -> bool:
-            grown = float(potential.hess_growth(z, 2.0**-exponent * size).max())
-            return grown <= self.growth
-
-        # Where no bound is known nothing is trusted, and the search begins with the whole step.
-        if is_trusted(0) or not is_trusted(SMALLEST_EXPONENT):
-            return Totals(largest=(0,))
-        short, long = SMALLEST_EXPONENT, 0
-        while short - long > 1:
-            middle = (short + long) // 2
-            short, long = (middle, long) if is_trusted(middle) else (short, middle)
-        return Totals(largest=(short,))
+        share = trusted_share(potential, z, rise, potential.growth_along(z, rise))
+        return Totals(largest=(-np.floor(np.log2(share)),))
 
 
 @dataclass(frozen=True)
