@@ -31,6 +31,8 @@ __all__ = ["small_blocks"]
 @example(0, 3, 0, 0, 0, True, 1.0, "dense", 1.0)
 @example(0, 4, 10, 3, 4, False, 1.0, "sparse", 1e-2)
 @example(321, 1, 16, 3, 1, False, 1e-100, "dense", 1.0)  # y by far largest at the smallest row
+@example(2, 8, 12, 2, 2, True, 1e-100, "dense", 1e-4)  # a bound 30 times that of the array
+@example(2, 8, 28, 2, 1, False, 1e-8, "dense", 1e-2)  # 10^6 times
 def test_awkward_rows_and_columns(seed, n, extra, repeated, empty, consistent, size, kind, scale):
     """Repeated rows, rows and columns of zeros, rows of all sizes, y in the range or not."""
     rng = np.random.default_rng(seed)
@@ -54,9 +56,16 @@ def test_awkward_rows_and_columns(seed, n, extra, repeated, empty, consistent, s
     found = fb.limit(model, KINDS[kind](X), y, throw=False)
     if not wanted.certificate.ok:
         return
-    # Two ways to round give bounds that differ by a small factor, and so may their names.
+    # A basis of dependent rows comes from X for an array, and for a big X from X X^T, which squares
+    # their condition number: fewer digits are proved of the same w. Otherwise two ways to round
+    # give bounds that differ by a small factor, and so may their names.
+    is_basis = repeated > 0 or empty > 0
     at_the_edge = wanted.certificate.error_bound > 0.1 * PROVED * np.linalg.norm(wanted.w)
-    assert found.status is wanted.status or (at_the_edge and found.status is fb.Status.FEW_DIGITS)
+    is_known_less = found.status is fb.Status.FEW_DIGITS and (is_basis or at_the_edge)
+    assert found.status is wanted.status or is_known_less
+    assert np.linalg.norm(found.w - wanted.w) <= (
+        found.certificate.error_bound + wanted.certificate.error_bound
+    )
     assert_allclose(found.w, wanted.w, atol=1e-8 * np.abs(wanted.w).max())
 
 
