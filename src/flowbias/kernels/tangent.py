@@ -173,6 +173,8 @@ class TangentMap:
         self._plan: Plan | None = None
         self._by_vmap: bool | None = None
         self._adjoint = False
+        #: by block, what its samples gave in other company when they were last asked
+        self._own: dict[tuple[int, int], Tensor] = {}
 
     @property
     def outputs(self) -> int:
@@ -243,8 +245,9 @@ class TangentMap:
             blocks = list(self._blocks())
             self._require_adjoint()
             with gradients(on=False):
-                for _, part in blocks:
-                    _, moved = value_and_change(self.network.module, at, direction, part)
+                for rows, part in blocks:
+                    value, moved = value_and_change(self.network.module, at, direction, part)
+                    self._require_own_outputs(part, rows.start, value.reshape(len(part[0]), -1))
                     parts.append(moved.detach().reshape(len(part[0]), -1))
         product: Tensor = require_torch().cat(parts)
         return product
@@ -256,7 +259,7 @@ class TangentMap:
         if list(map(id, now.parameters.values())) != list(
             map(id, self.network.parameters.values())
         ):
-            self.network, self._plan, self._by_vmap = now, None, None
+            self.network, self._plan, self._by_vmap, self._own = now, None, None, {}
         with left_alone(self.network.module), gradients():
             yield
 
@@ -300,8 +303,18 @@ class TangentMap:
     def _output_blocks(self) -> Iterator[tuple[slice, Tensor]]:
         for rows, part in self._blocks():
             outputs = self.network.outputs(part)
-            self.plan.trial.require_own_outputs(part, rows.start, outputs)
+            self._require_own_outputs(part, rows.start, outputs)
             yield rows, outputs
+
+    def _require_own_outputs(self, part: Inputs, first: int, among: Tensor) -> None:
+        """Refuse samples that give other outputs in this batch than in other company.
+
+        What they give there is kept, and asked for again where parameters have moved them since.
+        """
+        trial, block = self.plan.trial, (first, len(among))
+        if len(among) > 1 and not (block in self._own and trial.agree(self._own[block], among)):
+            with gradients():
+                self._own[block] = trial.require_own_outputs(part, first, among)
 
     def cell(self, samples: slice, cotangents: Tensor) -> Features:
         """Features of d <cotangent, f(x)> / d parameters for the given samples."""
@@ -318,7 +331,7 @@ class TangentMap:
         jacobian = self._jacobian(plan.rest, part, cotangents) if plan.rest else None
         recording = record(self.network, part)
         check_finite(recording.outputs.detach(), self.name, samples.start)
-        plan.trial.require_own_outputs(part, samples.start, recording.outputs)
+        self._require_own_outputs(part, samples.start, recording.outputs)
         plan.require_known(recording)
         parts = plan.alone if len(recording.outputs) == 1 else plan.parts
         found = features(recording, parts, cotangents)
