@@ -205,6 +205,25 @@ def _twice_backward(
     return outputs.detach(), change
 
 
+def require_linearizable(network: Network, inputs: Inputs) -> None:
+    """Refuse a module whose J u is not what its J^T w says; nearby where a kink parts the two."""
+    if _is_linearizable(network, inputs):
+        return
+    if not (takes_substitutes(network, inputs) and _is_linearizable(network.nearby, inputs)):
+        raise not_linearizable("products with J and with J^T that are not each other's transpose.")
+
+
+def _is_linearizable(network: Network, inputs: Inputs) -> bool:
+    """<w, J u> = <J^T w, u> for random w and u: a u of zeros somewhere would ask nothing there."""
+    at = {name: parameter.detach() for name, parameter in network.parameters.items()}
+    draw = normals(1)
+    u = {name: draw(part.shape, part) for name, part in at.items()}
+    _, moved = value_and_change(network.module, at, u, inputs)
+    outputs = one_tensor(call_at(network.module, network.parameters, inputs))
+    w = draw(outputs.shape, outputs)
+    return is_adjoint(w, moved.detach(), derivatives(outputs, network.parameters, w), u)
+
+
 def not_linearizable(reason: str) -> InputError:
     return InputError(
         "module: must have derivatives in forward mode, or twice backward, to be "

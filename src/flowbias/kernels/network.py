@@ -82,6 +82,16 @@ class Network:
             found.setdefault(own.rpartition(".")[0] or own, []).append(name)
         return found
 
+    @property
+    def nearby(self) -> Network:
+        """The same module at parameters nearby, to be put in the place of its own."""
+        draw, parameters = normals(0), {}
+        for name, parameter in self.parameters.items():
+            # By about a percent: far above rounding, and to no other sign.
+            value = parameter.detach() * (1.0 + 1e-2 * draw(parameter.shape, parameter))
+            parameters[name] = value.requires_grad_(True)
+        return Network(self.module, parameters)
+
     def outputs(self, inputs: Inputs) -> Tensor:
         """f(x) as (samples, outputs), differentiable where gradients are on."""
         return flat_outputs(self.module(*inputs), len(inputs[0]))

@@ -27,9 +27,8 @@ from flowbias.kernels.jacobian import (
     agree,
     batched_jacobian,
     gradient_at,
-    is_adjoint,
-    not_linearizable,
     one_by_one_jacobian,
+    require_linearizable,
     takes_substitutes,
     value_and_change,
 )
@@ -42,7 +41,6 @@ from flowbias.kernels.network import (
     check_finite,
     gradients,
     left_alone,
-    normals,
 )
 from flowbias.kernels.products import Reduce, Tiles, read_reduction
 from flowbias.kernels.trial import Plan, Trial
@@ -357,7 +355,7 @@ class TangentMap:
 
     def _vmap_is_right(self, names: Sequence[str]) -> bool:
         trial = self.plan.trial
-        nearby, cotangent = trial.nearby, trial.combination[None]
+        nearby, cotangent = self.network.nearby, trial.combination[None]
         try:
             found = batched_jacobian(nearby, names, trial.inputs, cotangent)[0, 0]
         except RuntimeError as error:
@@ -372,24 +370,10 @@ class TangentMap:
         return right or _warned(names, "it gives other numbers")
 
     def _require_adjoint(self) -> None:
-        """<w, J u> = <J^T w, u> on the samples tried, once; nearby where a kink parts the two."""
-        if self._adjoint:
-            return
-        trial = self.plan.trial
-        w = trial.combination.expand(len(trial.places), -1)
-        for on_a_kink in (False, True):
-            if on_a_kink and not takes_substitutes(self.network, trial.alone[0]):
-                break
-            network = trial.nearby if on_a_kink else self.network
-            at = {name: parameter.detach() for name, parameter in network.parameters.items()}
-            pulled = gradient_at(network, trial.inputs, w)
-            draw = normals(1)
-            u = {name: draw(part.shape, part) for name, part in network.parameters.items()}
-            _, moved = value_and_change(network.module, at, u, trial.inputs)
-            if is_adjoint(w, moved.detach().reshape(w.shape), pulled, u):
-                self._adjoint = True
-                return
-        raise not_linearizable("products with J and with J^T that are not each other's transpose.")
+        """<w, J u> = <J^T w, u> on the samples tried, once."""
+        if not self._adjoint:
+            require_linearizable(self.network, self.plan.trial.inputs)
+            self._adjoint = True
 
 
 def planned_alike(

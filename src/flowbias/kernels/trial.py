@@ -121,19 +121,9 @@ class Trial:
     def outputs(self) -> int:
         return len(self.combination)
 
-    @property
-    def nearby(self) -> Network:
-        """The same module at parameters nearby; to be called by `gradient_at` only."""
-        draw, parameters = normals(0), {}
-        for name, parameter in self.network.parameters.items():
-            # By about a percent: far above rounding, and to no other sign.
-            value = parameter.detach() * (1.0 + 1e-2 * draw(parameter.shape, parameter))
-            parameters[name] = value.requires_grad_(True)
-        return Network(self.network.module, parameters)
-
     def _on_a_kink(self, sample: int, cotangent: Tensor) -> bool:
         """Whether nearby the gradient of that sample is the same alone and among others."""
-        nearby = self.nearby
+        nearby = self.network.nearby
         with gradients():
             alone = gradient_at(nearby, self.alone[sample], self.combination[None])
             return agree(gradient_at(nearby, self.inputs, cotangent), alone, self.tolerance)
