@@ -535,3 +535,13 @@ def test_a_move_of_the_last_digits_is_no_feature_learned(budget):
     assert len(monitor.history.records) == 4
     assert all(record.beyond == 0.0 for record in monitor.history.records)
     assert monitor.history.verdict is Verdict.KERNEL
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_a_history_says_how_many_of_its_records_are_listed(count):
+    history = History(records=[Record(i, 0.0, None, 0.0, 0.0, 0.0, None) for i in range(count)])
+    title, _, *rows = repr(history).splitlines()
+    listed = f"{count} records" if len(rows) == count else f"({len(rows)} of them listed)"
+    assert listed in title
+    assert listed in history._repr_html_()
+    assert (len(rows) == count) is (count == 3)

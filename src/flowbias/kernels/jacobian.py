@@ -9,6 +9,7 @@ differentiating backward twice.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -132,7 +133,9 @@ def batched_jacobian(
         _, pull_back = torch.func.vjp(outputs, moving)
         return torch.func.vmap(lambda cotangent: pull_back(cotangent)[0])(cotangents)
 
-    with plain_attention(), _no_new_data()():
+    with plain_attention(), _no_new_data()(), warnings.catch_warnings():
+        # One sample after the other inside of torch, and of our making: nothing for the user to do.
+        warnings.filterwarnings("ignore", message="There is a performance drop because we have not")
         found = torch.func.vmap(one_sample)(*inputs)
     jacobian: Tensor = torch.cat(
         [found[name].reshape(*found[name].shape[:2], -1) for name in names], dim=2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -99,6 +99,7 @@ class Network:
     def read_inputs(self, name: str, x: Any) -> Inputs:
         """x as a tuple of tensors with one and the same number of samples, on our device."""
         torch = require_torch()
+        _refuse_batches(name, x)
         parts = tuple(x) if isinstance(x, tuple | list) else (x,)
         for part in parts:
             if not isinstance(part, torch.Tensor):
@@ -130,6 +131,23 @@ class Network:
         """Inputs with real numbers in our precision; indices as they are."""
         parts = self.read_inputs(name, x)
         return tuple(p.to(self.like.dtype) if p.is_floating_point() else p for p in parts)
+
+
+def _refuse_batches(name: str, x: Any) -> None:
+    """What `flowbias.regime` takes, and a kernel does not, with what to do."""
+    if isinstance(x, Mapping):
+        keys = ", ".join(map(str, x))
+        raise InputError(
+            f"{name}: must be a tensor, or a tuple of tensors in the order in which the module "
+            f"takes them, got a {type(x).__name__} of {keys}. Pass tuple({name}.values()) where "
+            "that is the order, or a module whose forward takes them so and passes them by name."
+        )
+    if isinstance(x, require_torch().utils.data.DataLoader):
+        raise InputError(
+            f"{name}: must be a tensor, or a tuple of tensors, got a {type(x).__name__}. Join the "
+            f"inputs of its batches: torch.cat([batch[0] for batch in {name}]) where a batch is "
+            f"(inputs, labels), torch.cat(list({name})) where it is the inputs."
+        )
 
 
 def unwrapped(module: Any) -> Any:
