@@ -5,8 +5,9 @@ judge      on factorizations, neurons and deep linear networks, which had no par
 predict    MLPs: what `predict` says before training against what `diagnose` finds after it
 monitor    what `Monitor` adds to five kinds of training, one a character GPT
 diagnose   the time of a diagnosis of a small ViT, in kernels
+ahead      the time of a prediction for it
 
-    python benchmarks/regime.py [calibrate] [judge] [predict] [monitor] [diagnose] [--cases N]
+    python benchmarks/regime.py [calibrate|judge|predict|monitor|diagnose|ahead ...] [--cases N]
 """
 
 from __future__ import annotations
@@ -228,6 +229,29 @@ def diagnosis(images: int) -> None:
     print(f"  {seconds[1] / seconds[0]:.1f} kernels\n{found}")
 
 
+def ahead(images: int) -> None:
+    """The time of a prediction for a small ViT in kernels of it, and of kappa, by processor."""
+    import torch
+    from tests.regime.transformers_zoo import VisionTransformer
+
+    from flowbias.kernels import tangent_kernel
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    net, x, y = VisionTransformer(), torch.randn(images, 3, 16, 16), torch.randint(10, (images,))
+    tangent_kernel(net, x)  # loads what is loaded once
+    clock = [time.process_time()]
+    tangent_kernel(net, x)
+    clock.append(time.process_time())
+    expected = predict(net, x, y)
+    clock.append(time.process_time())
+    expected.kappa  # noqa: B018
+    clock.append(time.process_time())
+    kernel, prediction, kappa = np.diff(clock)
+    print(f"ahead: {images} images, kernel {kernel:.2f} s, prediction {prediction:.2f} s: ", end="")
+    print(f"{prediction / kernel:.1f} kernels; kappa {kappa / kernel:.1f} more")
+
+
 def main() -> None:
     words = [word for word in sys.argv[1:] if not word.startswith("--")]
     count = int(sys.argv[sys.argv.index("--cases") + 1]) if "--cases" in sys.argv else None
@@ -244,6 +268,7 @@ PARTS = {
     "predict": (zoo, 40),
     "monitor": (monitor, 100),
     "diagnose": (diagnosis, 100),
+    "ahead": (ahead, 40),
 }
 
 if __name__ == "__main__":

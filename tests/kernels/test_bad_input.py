@@ -8,6 +8,7 @@ import pytest
 from flowbias import DiagonalNet
 from flowbias.ground.arguments import InputError
 from flowbias.kernels import (
+    chosen_outputs,
     grad_distance,
     kernel_alignment,
     kernel_matrix,
@@ -149,6 +150,22 @@ CASES = [
     (
         lambda: tangent_kernel(nn.BatchNorm1d(3, track_running_stats=False).eval(), X),
         r"must have running statistics in BatchNorm1d \(the module itself\)",
+    ),
+    (
+        lambda: tangent_kernel(mlp(), {"ids": X, "mask": X}),
+        r"x1: must be a tensor, or a tuple.*got a dict of ids, mask. Pass tuple\(x1.values\(\)\)",
+    ),
+    (
+        lambda: tangent_kernel(mlp(), X, torch.utils.data.DataLoader(X)),
+        r"x2: must be a tensor.*got a DataLoader. Join the inputs of its batches: torch.cat",
+    ),
+    (
+        lambda: tangent_kernel(chosen_outputs(mlp(), [0, 9]), X),
+        r"outputs: must be below the 2 outputs that the module has, got 9",
+    ),
+    (
+        lambda: tangent_kernel(chosen_outputs(mlp(), [-3]), X),
+        r"outputs: must be below the 2 outputs.*got -3",
     ),
     (lambda: tangent_kernel(mlp(), X.numpy()), r"x1: must be a tensor.*ndarray.*torch.as_tensor"),
     (lambda: tangent_kernel(mlp(), X[:0]), r"x1: must have one sample or more.*\(0, 3\)"),

@@ -46,6 +46,19 @@ def test_jacobians_through_attention_are_batched_without_a_word():
     assert_allclose(found, explicit_kernel(module, x), rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.parametrize("normed", ["weight_norm", "orthogonal"])
+def test_torch_is_not_heard_on_what_it_cannot_batch(normed):
+    torch.manual_seed(0)
+    layer = getattr(torch.nn.utils.parametrizations, normed)(torch.nn.Linear(3, 4))
+    module = torch.nn.Sequential(layer, torch.nn.Linear(4, 2)).double()
+    x = torch.randn(3, 3, dtype=torch.float64)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        found = tangent_kernel(module, x)
+    assert not [w for w in heard if "performance drop" in str(w.message)]
+    assert_allclose(found, explicit_kernel(module, x), rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.filterwarnings("ignore:torch.vmap cannot run")
 def test_modules_under_two_names_keep_their_parameters():
     """torch.func would swap them twice and leave them with the substitutes."""

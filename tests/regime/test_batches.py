@@ -164,3 +164,83 @@ def test_wrappers_are_looked_through(trained):
     known = diagnose(net, moved, x, y, functions=False).measures()
     parallel = [torch.nn.DataParallel(module) for module in (net, moved)]
     assert diagnose(*parallel, x, y, functions=False).measures() == known
+
+
+def test_labels_beside_batches_that_are_drawn_are_refused(trained):
+    """They would be paired with whatever is drawn first."""
+    net, moved, x, y = trained
+    data = TensorDataset(x)
+    drawn = (
+        DataLoader(data, batch_size=4, shuffle=True),
+        DataLoader(data, batch_size=None, shuffle=True),
+        DataLoader(data, batch_sampler=[[5, 4, 3], [2, 1, 0]]),
+        DataLoader(data, sampler=[5, 4, 3, 2, 1, 0]),
+    )
+    known = diagnose(net, moved, x, y).measures()
+    assert diagnose(net, moved, loader(x), y).measures() == known
+    for batches in drawn:
+        with pytest.raises(InputError, match=r"y: must come with the batches.*shuffle=False"):
+            diagnose(net, moved, batches, y)
+    # Nothing to pair, or paired already.
+    diagnose(net, moved, drawn[0])
+    torch.manual_seed(0)
+    shuffled = DataLoader(TensorDataset(x, y), batch_size=4, shuffle=True)
+    aligned, _ = diagnose(net, moved, shuffled).label_alignment
+    assert abs(aligned - known["label_alignment_before"]) < 1e-6
+
+
+def test_labels_beside_labels_are_refused(trained):
+    net, moved, x, y = trained
+    rows = [{"features": x[i], "mask": x[i], "labels": y[i]} for i in range(6)]
+    named = Named(net, lambda logits: logits), Named(moved, lambda logits: logits)
+    for modules, batches in (((net, moved), loader(x, y)), (named, DataLoader(rows, batch_size=4))):
+        with pytest.raises(
+            InputError, match=r"y: must not be passed beside batches that bring lab"
+        ):
+            diagnose(*modules, batches, y)
+
+
+class Two(torch.nn.Module):
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+    def forward(self, x, mask):
+        return self.body(x * mask)
+
+
+def test_batches_of_two_inputs_have_their_labels_beside_them(trained):
+    net, moved, x, y = trained
+    found = diagnose(Two(net), Two(moved), loader(x, torch.ones_like(x)), y)
+    assert found.measures() == diagnose(net, moved, x, y).measures()
+
+
+@pytest.mark.parametrize(
+    "prefix", ["_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module."]
+)
+def test_a_state_dict_of_what_wraps_a_module_is_unwrapped(trained, prefix):
+    net, moved, x, _ = trained
+    known = diagnose(net, moved, x).measures()
+    state = {f"{prefix}{name}": value for name, value in moved.state_dict().items()}
+    assert diagnose(net, state, x).measures() == known
+    # A module that calls a part of its own so is no wrapper.
+    inner = Adapted(net), Adapted(moved)
+    assert diagnose(inner[0], inner[1].state_dict(), x).measures() == known
+    with pytest.raises(InputError, match="after: must be a state dict of before"):
+        diagnose(net, {f"{prefix}other": x}, x)
+
+
+class Adapted(torch.nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x):
+        return self.module(x)
+
+
+def test_state_dicts_of_compiled_modules_and_data_parallel(trained):
+    net, moved, x, _ = trained
+    known = diagnose(net, moved, x).measures()
+    for wrap in (torch.compile, torch.nn.DataParallel):
+        assert diagnose(wrap(net), wrap(moved).state_dict(), x).measures() == known

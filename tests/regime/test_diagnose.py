@@ -388,11 +388,17 @@ def test_statistics_that_settle_are_nothing_learned(trained):
     *_, x = trained
     start = Normalized()
     settled = copy.deepcopy(start).settle(x)
-    with (
-        pytest.warns(UserWarning, match="those of after are used for both"),
-        pytest.raises(InputError, match="must differ from before in its outputs"),
-    ):
-        diagnose(start, settled, x)
+    for after in (settled, settled.state_dict()):
+        with pytest.warns(UserWarning, match="those of after are used for both"):
+            found = diagnose(start, after, x, by_layer=True)
+        # The kernel at the start is that of all pairs of outputs here, added up.
+        assert found.kernel_change < 1e-14
+        assert (found.parameter_movement, found.beyond.learned) == (0.0, False)
+        assert found.verdict is Verdict.KERNEL
+        assert "Nothing was learned" in found.explanation
+        assert "No parameter moved." in found.explanation
+    with pytest.raises(InputError, match="must differ from before in its outputs"):
+        diagnose(settled, settled, x)
     with torch.no_grad():
         settled.last.weight += 0.01
     with pytest.warns(UserWarning, match="running statistics"):
@@ -434,6 +440,23 @@ def test_the_error_of_the_share_is_that_over_inputs():
     # A standard deviation of 300 draws is known to 4%, and the error to first order only.
     assert told == pytest.approx(spread, rel=0.2)
     assert beyond_kernel(np.zeros((3, 1)), np.zeros((3, 1)), np.zeros((3, 1))).share == 0.0
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-3])
+def test_a_share_that_rounding_makes_counts_as_none(size):
+    """Outputs may cancel to much less than what they are of: that is what rounding goes by."""
+    eps = np.finfo(np.float64).eps
+    rng = np.random.default_rng(0)
+    noise, way = rng.normal(size=(2, 50, 1))
+    start = size * np.ones((50, 1))
+    rounded = beyond_kernel(start, start + eps * noise, 0.0 * way, sensitivity=3.0)
+    assert (rounded.share, rounded.learned) == (0.0, False)
+    # A move that is seen, of which what is no rounding is not.
+    hardly = beyond_kernel(start, start + eps * (100.0 * way + noise), 100.0 * eps * way, 3.0)
+    assert (hardly.share, hardly.learned) == (0.0, True)
+    assert hardly.error > 0.02
+    seen = beyond_kernel(start, start + 100.0 * eps * way, 50.0 * eps * way, 3.0)
+    assert abs(seen.share - 0.5) < 2.0 * seen.error
 
 
 @pytest.mark.parametrize("index", [3, 8, 12])

@@ -517,3 +517,31 @@ def test_statistics_that_settle_do_not_move_the_kernel():
     changes = [record.kernel_change for record in monitor.history.records]
     assert changes[:3] == [0.0, 0.0, 0.0]
     assert changes[3] > 0.0
+    shares = [record.beyond for record in monitor.history.records]
+    assert shares[:3] == [0.0, 0.0, 0.0]
+    assert History(records=monitor.history.records[:3]).verdict is Verdict.KERNEL
+
+
+@pytest.mark.parametrize("budget", [None, 1e9])
+def test_a_move_of_the_last_digits_is_no_feature_learned(budget):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(5, 20), torch.nn.Tanh(), torch.nn.Linear(20, 3))
+    with Monitor(net, torch.randn(30, 5), budget=budget, schedule=Every(1)) as monitor:
+        for _ in range(4):
+            with torch.no_grad():
+                for p in net.parameters():
+                    p.mul_(1.0 + 1e-7 * torch.randn_like(p))
+            monitor.step()
+    assert len(monitor.history.records) == 4
+    assert all(record.beyond == 0.0 for record in monitor.history.records)
+    assert monitor.history.verdict is Verdict.KERNEL
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_a_history_says_how_many_of_its_records_are_listed(count):
+    history = History(records=[Record(i, 0.0, None, 0.0, 0.0, 0.0, None) for i in range(count)])
+    title, _, *rows = repr(history).splitlines()
+    listed = f"{count} records" if len(rows) == count else f"({len(rows)} of them listed)"
+    assert listed in title
+    assert listed in history._repr_html_()
+    assert (len(rows) == count) is (count == 3)

@@ -14,6 +14,7 @@ import flowbias as fb
 from flowbias.ground.arguments import InputError
 from flowbias.nets import mlp, scaled, unbiased
 from flowbias.regime import THRESHOLDS, Verdict, diagnose, predict
+from flowbias.regime.curvature import ModuleDerivatives
 from flowbias.regime.data import fresh_tensors
 from flowbias.regime.predict import read_derivatives
 from tests.regime.mlp_zoo import members, trained
@@ -269,3 +270,44 @@ def test_a_dead_module_is_refused():
         p.data.zero_()
     with pytest.raises(InputError, match="react to its parameters"):
         predict(net, torch.eye(2), torch.ones(2, 1))
+
+
+def test_kappa_is_computed_when_it_is_asked_for(monkeypatch):
+    """It takes several times as long as all that decides."""
+    net, x, y = mlp((2, 8, 1), rng=0), torch.eye(2), torch.ones(2, 1)
+    known = predict(net, x, y).kappa
+    asked = []
+    plain = ModuleDerivatives.second_norm
+    monkeypatch.setattr(
+        ModuleDerivatives, "second_norm", lambda self: asked.append(1) or plain(self)
+    )
+    found = predict(net, x, y)
+    with torch.no_grad():
+        net[0].weight.zero_()  # the module may be trained meanwhile
+    assert "kappa" not in repr(found)
+    assert not asked
+    with torch.inference_mode():
+        assert [found.kappa, found.kappa] == [known, known]
+    assert len(asked) == 1
+    assert "kappa" in repr(found)
+    assert predict(mlp((2, 8, 1), rng=0), x, y, kappa=False).kappa is None
+
+
+def test_random_combinations_share_one_call():
+    class Counting(torch.nn.Module):
+        calls = 0
+
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 2)
+
+        def forward(self, x):
+            Counting.calls += 1
+            return torch.tanh(self.linear(x))
+
+    curvature = read_derivatives(Counting(), torch.randn(4, 3))
+    direction = curvature.random_direction(0)
+    for ask in (curvature.size, lambda: curvature.change_along(direction)):
+        Counting.calls = 0
+        assert ask() > 0.0
+        assert Counting.calls == 1

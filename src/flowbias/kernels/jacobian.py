@@ -9,6 +9,7 @@ differentiating backward twice.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -132,7 +133,9 @@ def batched_jacobian(
         _, pull_back = torch.func.vjp(outputs, moving)
         return torch.func.vmap(lambda cotangent: pull_back(cotangent)[0])(cotangents)
 
-    with plain_attention(), _no_new_data()():
+    with plain_attention(), _no_new_data()(), warnings.catch_warnings():
+        # One sample after the other inside of torch, and of our making: nothing for the user to do.
+        warnings.filterwarnings("ignore", message="There is a performance drop because we have not")
         found = torch.func.vmap(one_sample)(*inputs)
     jacobian: Tensor = torch.cat(
         [found[name].reshape(*found[name].shape[:2], -1) for name in names], dim=2
@@ -203,6 +206,25 @@ def _twice_backward(
         if not is_adjoint(probe, change.detach(), derivatives(outputs, point, probe), direction):
             raise not_linearizable("a backward pass that leaves no record of its own.")
     return outputs.detach(), change
+
+
+def require_linearizable(network: Network, inputs: Inputs) -> None:
+    """Refuse a module whose J u is not what its J^T w says; nearby where a kink parts the two."""
+    if _is_linearizable(network, inputs):
+        return
+    if not (takes_substitutes(network, inputs) and _is_linearizable(network.nearby, inputs)):
+        raise not_linearizable("products with J and with J^T that are not each other's transpose.")
+
+
+def _is_linearizable(network: Network, inputs: Inputs) -> bool:
+    """<w, J u> = <J^T w, u> for random w and u: a u of zeros somewhere would ask nothing there."""
+    at = {name: parameter.detach() for name, parameter in network.parameters.items()}
+    draw = normals(1)
+    u = {name: draw(part.shape, part) for name, part in at.items()}
+    _, moved = value_and_change(network.module, at, u, inputs)
+    outputs = one_tensor(call_at(network.module, network.parameters, inputs))
+    w = draw(outputs.shape, outputs)
+    return is_adjoint(w, moved.detach(), derivatives(outputs, network.parameters, w), u)
 
 
 def not_linearizable(reason: str) -> InputError:

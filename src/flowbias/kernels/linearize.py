@@ -29,7 +29,12 @@ from flowbias.ground.html import facts
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.compare import as_doubles, kernel_matrix
-from flowbias.kernels.jacobian import not_linearizable, takes_substitutes, value_and_change
+from flowbias.kernels.jacobian import (
+    not_linearizable,
+    require_linearizable,
+    takes_substitutes,
+    value_and_change,
+)
 from flowbias.kernels.network import (
     Network,
     as_written,
@@ -114,12 +119,14 @@ def _twin_class() -> Any:
                 try:
                     for parameter in at.values():
                         parameter.requires_grad_(True)
-                    self.tried = takes_substitutes(Network(self.base, at), inputs)
+                    network = Network(self.base, at)
+                    if not takes_substitutes(network, inputs):
+                        raise not_linearizable("a backward pass that calls it again.")
+                    require_linearizable(network, inputs)
+                    self.tried = True
                 finally:
                     for parameter in at.values():
                         parameter.requires_grad_(False)
-            if not self.tried:
-                raise not_linearizable("a backward pass that calls it again.")
 
     LinearizedModule.__qualname__ = "LinearizedModule"
     return LinearizedModule

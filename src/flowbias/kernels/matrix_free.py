@@ -286,9 +286,19 @@ def chosen_outputs(module: Any, outputs: Sequence[int]) -> Any:
             f"outputs: must be one integer or more, got {outputs!r}. Count through all dimensions "
             "but that of samples."
         )
-    return _readout_class()(
-        unwrapped(module), lambda found: flat_outputs(found, len(found))[:, places], 0
-    )
+
+    def of(found: Any) -> Any:
+        flat = flat_outputs(found, len(found))
+        count = flat.shape[1]
+        beyond = [place for place in places if not -count <= place < count]
+        if beyond:
+            raise InputError(
+                f"outputs: must be below the {count} outputs that the module has, got {beyond[0]}. "
+                "Count from 0, through all dimensions but that of samples."
+            )
+        return flat[:, places]
+
+    return _readout_class()(unwrapped(module), of, 0)
 
 
 def _listed(given: Any) -> list[Any]:

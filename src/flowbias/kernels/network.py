@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -82,6 +82,16 @@ class Network:
             found.setdefault(own.rpartition(".")[0] or own, []).append(name)
         return found
 
+    @property
+    def nearby(self) -> Network:
+        """The same module at parameters nearby, to be put in the place of its own."""
+        draw, parameters = normals(0), {}
+        for name, parameter in self.parameters.items():
+            # By about a percent: far above rounding, and to no other sign.
+            value = parameter.detach() * (1.0 + 1e-2 * draw(parameter.shape, parameter))
+            parameters[name] = value.requires_grad_(True)
+        return Network(self.module, parameters)
+
     def outputs(self, inputs: Inputs) -> Tensor:
         """f(x) as (samples, outputs), differentiable where gradients are on."""
         return flat_outputs(self.module(*inputs), len(inputs[0]))
@@ -89,6 +99,7 @@ class Network:
     def read_inputs(self, name: str, x: Any) -> Inputs:
         """x as a tuple of tensors with one and the same number of samples, on our device."""
         torch = require_torch()
+        _refuse_batches(name, x)
         parts = tuple(x) if isinstance(x, tuple | list) else (x,)
         for part in parts:
             if not isinstance(part, torch.Tensor):
@@ -120,6 +131,23 @@ class Network:
         """Inputs with real numbers in our precision; indices as they are."""
         parts = self.read_inputs(name, x)
         return tuple(p.to(self.like.dtype) if p.is_floating_point() else p for p in parts)
+
+
+def _refuse_batches(name: str, x: Any) -> None:
+    """What `flowbias.regime` takes, and a kernel does not, with what to do."""
+    if isinstance(x, Mapping):
+        keys = ", ".join(map(str, x))
+        raise InputError(
+            f"{name}: must be a tensor, or a tuple of tensors in the order in which the module "
+            f"takes them, got a {type(x).__name__} of {keys}. Pass tuple({name}.values()) where "
+            "that is the order, or a module whose forward takes them so and passes them by name."
+        )
+    if isinstance(x, require_torch().utils.data.DataLoader):
+        raise InputError(
+            f"{name}: must be a tensor, or a tuple of tensors, got a {type(x).__name__}. Join the "
+            f"inputs of its batches: torch.cat([batch[0] for batch in {name}]) where a batch is "
+            f"(inputs, labels), torch.cat(list({name})) where it is the inputs."
+        )
 
 
 def unwrapped(module: Any) -> Any:

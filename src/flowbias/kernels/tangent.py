@@ -27,9 +27,8 @@ from flowbias.kernels.jacobian import (
     agree,
     batched_jacobian,
     gradient_at,
-    is_adjoint,
-    not_linearizable,
     one_by_one_jacobian,
+    require_linearizable,
     takes_substitutes,
     value_and_change,
 )
@@ -42,7 +41,6 @@ from flowbias.kernels.network import (
     check_finite,
     gradients,
     left_alone,
-    normals,
 )
 from flowbias.kernels.products import Reduce, Tiles, read_reduction
 from flowbias.kernels.trial import Plan, Trial
@@ -173,6 +171,8 @@ class TangentMap:
         self._plan: Plan | None = None
         self._by_vmap: bool | None = None
         self._adjoint = False
+        #: by block, what its samples gave in other company when they were last asked
+        self._own: dict[tuple[int, int], Tensor] = {}
 
     @property
     def outputs(self) -> int:
@@ -243,8 +243,9 @@ class TangentMap:
             blocks = list(self._blocks())
             self._require_adjoint()
             with gradients(on=False):
-                for _, part in blocks:
-                    _, moved = value_and_change(self.network.module, at, direction, part)
+                for rows, part in blocks:
+                    value, moved = value_and_change(self.network.module, at, direction, part)
+                    self._require_own_outputs(part, rows.start, value.reshape(len(part[0]), -1))
                     parts.append(moved.detach().reshape(len(part[0]), -1))
         product: Tensor = require_torch().cat(parts)
         return product
@@ -256,7 +257,7 @@ class TangentMap:
         if list(map(id, now.parameters.values())) != list(
             map(id, self.network.parameters.values())
         ):
-            self.network, self._plan, self._by_vmap = now, None, None
+            self.network, self._plan, self._by_vmap, self._own = now, None, None, {}
         with left_alone(self.network.module), gradients():
             yield
 
@@ -300,8 +301,18 @@ class TangentMap:
     def _output_blocks(self) -> Iterator[tuple[slice, Tensor]]:
         for rows, part in self._blocks():
             outputs = self.network.outputs(part)
-            self.plan.trial.require_own_outputs(part, rows.start, outputs)
+            self._require_own_outputs(part, rows.start, outputs)
             yield rows, outputs
+
+    def _require_own_outputs(self, part: Inputs, first: int, among: Tensor) -> None:
+        """Refuse samples that give other outputs in this batch than in other company.
+
+        What they give there is kept, and asked for again where parameters have moved them since.
+        """
+        trial, block = self.plan.trial, (first, len(among))
+        if len(among) > 1 and not (block in self._own and trial.agree(self._own[block], among)):
+            with gradients():
+                self._own[block] = trial.require_own_outputs(part, first, among)
 
     def cell(self, samples: slice, cotangents: Tensor) -> Features:
         """Features of d <cotangent, f(x)> / d parameters for the given samples."""
@@ -318,7 +329,7 @@ class TangentMap:
         jacobian = self._jacobian(plan.rest, part, cotangents) if plan.rest else None
         recording = record(self.network, part)
         check_finite(recording.outputs.detach(), self.name, samples.start)
-        plan.trial.require_own_outputs(part, samples.start, recording.outputs)
+        self._require_own_outputs(part, samples.start, recording.outputs)
         plan.require_known(recording)
         parts = plan.alone if len(recording.outputs) == 1 else plan.parts
         found = features(recording, parts, cotangents)
@@ -344,7 +355,7 @@ class TangentMap:
 
     def _vmap_is_right(self, names: Sequence[str]) -> bool:
         trial = self.plan.trial
-        nearby, cotangent = trial.nearby, trial.combination[None]
+        nearby, cotangent = self.network.nearby, trial.combination[None]
         try:
             found = batched_jacobian(nearby, names, trial.inputs, cotangent)[0, 0]
         except RuntimeError as error:
@@ -359,24 +370,10 @@ class TangentMap:
         return right or _warned(names, "it gives other numbers")
 
     def _require_adjoint(self) -> None:
-        """<w, J u> = <J^T w, u> on the samples tried, once; nearby where a kink parts the two."""
-        if self._adjoint:
-            return
-        trial = self.plan.trial
-        w = trial.combination.expand(len(trial.places), -1)
-        for on_a_kink in (False, True):
-            if on_a_kink and not takes_substitutes(self.network, trial.alone[0]):
-                break
-            network = trial.nearby if on_a_kink else self.network
-            at = {name: parameter.detach() for name, parameter in network.parameters.items()}
-            pulled = gradient_at(network, trial.inputs, w)
-            draw = normals(1)
-            u = {name: draw(part.shape, part) for name, part in network.parameters.items()}
-            _, moved = value_and_change(network.module, at, u, trial.inputs)
-            if is_adjoint(w, moved.detach().reshape(w.shape), pulled, u):
-                self._adjoint = True
-                return
-        raise not_linearizable("products with J and with J^T that are not each other's transpose.")
+        """<w, J u> = <J^T w, u> on the samples tried, once."""
+        if not self._adjoint:
+            require_linearizable(self.network, self.plan.trial.inputs)
+            self._adjoint = True
 
 
 def planned_alike(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from flowbias.ground.arguments import InputError
@@ -120,19 +121,9 @@ class Trial:
     def outputs(self) -> int:
         return len(self.combination)
 
-    @property
-    def nearby(self) -> Network:
-        """The same module at parameters nearby; to be called by `gradient_at` only."""
-        draw, parameters = normals(0), {}
-        for name, parameter in self.network.parameters.items():
-            # By about a percent: far above rounding, and to no other sign.
-            value = parameter.detach() * (1.0 + 1e-2 * draw(parameter.shape, parameter))
-            parameters[name] = value.requires_grad_(True)
-        return Network(self.network.module, parameters)
-
     def _on_a_kink(self, sample: int, cotangent: Tensor) -> bool:
         """Whether nearby the gradient of that sample is the same alone and among others."""
-        nearby = self.nearby
+        nearby = self.network.nearby
         with gradients():
             alone = gradient_at(nearby, self.alone[sample], self.combination[None])
             return agree(gradient_at(nearby, self.inputs, cotangent), alone, self.tolerance)
@@ -222,28 +213,41 @@ class Trial:
         with gradients():
             return record(self.network, repeated)
 
-    def require_own_outputs(self, inputs: Inputs, first: int, among: Tensor) -> None:
-        """Refuse a module whose samples have other outputs in this batch, if it is one, than alone.
+    def require_own_outputs(self, inputs: Inputs, first: int, among: Tensor) -> Tensor:
+        """What samples give in other company; refuses those that give another output in this batch.
 
-        By one in the middle, which sees some before it and some after it, and by the last, for
-        which there is no room left where a batch has room for so many.
+        Outputs that are equal beside their own size need no derivative to be told so. Where they
+        cancel, the sample that changes most is asked what rounding does to it: once per batch.
         """
-        for sample in {len(among) // 2, len(among) - 1} if len(among) > 1 else ():
-            place = first + sample
-            alone = tuple(part[sample : sample + 1] for part in inputs)
-            if self._agree(self.network.outputs(alone).detach()[0], among[sample].detach()):
-                continue
-            value, gradient = gradient_alone(
-                self.network, alone, self.combination, self.name, place
-            )
-            size = self._sensitivity(value, gradient, place)
-            reason = "gives a sample another output alone than among others"
-            self._require_equal(value, among[sample].detach(), size, place, reason)
+        own = self._elsewhere(inputs)
+        if not self.agree(own, among):
+            sample = int(((among.detach() - own) @ self.combination).abs().argmax())
+            alone, place = tuple(part[sample : sample + 1] for part in inputs), first + sample
+            _, gradient = gradient_alone(self.network, alone, self.combination, self.name, place)
+            size = self._sensitivity(own[sample], gradient, place)
+            reason = "gives a sample another output in one batch than in another"
+            self._require_equal(own[sample], among[sample].detach(), size, place, reason)
+        return own
 
-    def _agree(self, value: Tensor, other: Tensor) -> bool:
-        """Outputs that are equal beside their own size need no derivative to be told so."""
-        change = ((other - value) * self.combination).sum().abs()
-        return bool(change <= self.tolerance * (value * self.combination).abs().sum())
+    def _elsewhere(self, inputs: Inputs) -> Tensor:
+        """Outputs of the samples last to first: one alone, the next two, the next four, and so on.
+
+        Whoever comes first, or last, is served otherwise in this order; whatever depends on who is
+        there, or on how many, is another in these parts.
+        """
+        torch, count = require_torch(), len(inputs[0])
+        ends = [min(2**i - 1, count) for i in range(count.bit_length() + 1)]
+        backwards = tuple(part.flip(0) for part in inputs)
+        parts = [
+            self.network.outputs(tuple(part[start:end] for part in backwards)).detach()
+            for start, end in pairwise(ends)
+        ]
+        return torch.cat(parts).flip(0)
+
+    def agree(self, values: Tensor, others: Tensor) -> bool:
+        """Whether samples have these outputs or those, up to half of the digits."""
+        change = ((others.detach() - values) @ self.combination).abs()
+        return bool((change <= self.tolerance * (values * self.combination).abs().sum(1)).all())
 
     def _sensitivity(self, value: Tensor, gradient: dict[str, Tensor], place: int) -> float:
         """What rounding does to f is about eps times this.
@@ -271,7 +275,8 @@ class Trial:
             raise InputError(
                 f"module: must map each sample to outputs of its own, got one that {reason} "
                 f"(sample {place} of {self.name}, change {change:.3g}). Look for "
-                "dropout or statistics of the batch, and call module.eval()."
+                "dropout or statistics of the batch, and call module.eval(). Where samples share "
+                "room or a step size, tangent_kernel has one_by_one=True."
             )
 
     def _in_order(

@@ -55,24 +55,17 @@ class ModuleDerivatives:
         with gradients(), plain_attention():
             return self._along(direction).detach()
 
-    def change_of_features(self, direction: list[Tensor], vector: Tensor) -> list[Tensor]:
-        """d/ds J(theta + s direction)^T vector at s = 0: D^2 f[direction] against outputs."""
-        with gradients(), plain_attention():
-            return self._gradient(self._along(direction), vector)
-
-    def bend(self, direction: list[Tensor]) -> Tensor:
-        """D^2 f[direction, direction]: (samples, outputs)."""
+    def _bent(self, along: Tensor, direction: list[Tensor]) -> Tensor:
+        """D^2 f[direction, direction] from J direction: (samples, outputs)."""
         torch = require_torch()
-        with gradients(), plain_attention():
-            along = self._along(direction)
-            if not along.requires_grad:  # linear in all parameters
-                return torch.zeros_like(along)
-            # Linear in w again, as in _along: the derivative by w is what is wanted.
-            w = torch.zeros_like(along, requires_grad=True)
-            found = self._gradient(along, w, graph=True)
-            (bent,) = torch.autograd.grad(
-                _product(found, direction), w, allow_unused=True, materialize_grads=True
-            )
+        if not along.requires_grad:  # linear in all parameters
+            return torch.zeros_like(along)
+        # Linear in w again, as in _along: the derivative by w is what is wanted.
+        w = torch.zeros_like(along, requires_grad=True)
+        found = self._gradient(along, w, graph=True)
+        (bent,) = torch.autograd.grad(
+            _product(found, direction), w, allow_unused=True, materialize_grads=True
+        )
         return bent
 
     def _along(self, direction: list[Tensor]) -> Tensor:
@@ -86,7 +79,9 @@ class ModuleDerivatives:
         )
         return along
 
-    def _gradient(self, outputs: Tensor, vector: Tensor, graph: bool = False) -> list[Tensor]:
+    def _gradient(
+        self, outputs: Tensor, vector: Tensor, *, graph: bool = False, keep: bool = False
+    ) -> list[Tensor]:
         torch = require_torch()
         if not outputs.requires_grad:  # linear in all parameters: no second derivative
             return [torch.zeros_like(p) for p in self.parameters]
@@ -96,6 +91,7 @@ class ModuleDerivatives:
                 self.parameters,
                 vector,
                 create_graph=graph,
+                retain_graph=graph or keep,
                 allow_unused=True,
                 materialize_grads=True,
             )
@@ -114,10 +110,12 @@ class ModuleDerivatives:
         """||D^2 f|| = max ||D^2 f[u, u]|| over unit u, from a few random starts: a lower bound."""
 
         def step(u: list[Tensor]) -> tuple[float, list[Tensor]]:
-            bent = self.bend(u)
+            with gradients(), plain_attention():
+                along = self._along(u)
+                bent = self._bent(along, u)
+                # Ascent of ||D^2 f[u, u]||; shifted, as the plain iteration may alternate in sign.
+                ahead = self._gradient(along, bent)
             size = float(bent.norm())
-            # Ascent of ||D^2 f[u, u]||; shifted, since the plain iteration may alternate in sign.
-            ahead = self.change_of_features(u, bent)
             shift = 0.5 * size**2
             return size, [a + shift * b for a, b in zip(ahead, u, strict=True)]
 
@@ -126,17 +124,20 @@ class ModuleDerivatives:
 
     def size(self) -> float:
         """||J||_F."""
-        return self._frobenius(self.pull_back)
+        with gradients():
+            return self._frobenius(self.network.outputs(self.inputs))
 
     def change_along(self, direction: list[Tensor]) -> float:
         """||D^2 f[direction]||_F, by the same random combinations of outputs as `size`."""
-        return self._frobenius(lambda z: self.change_of_features(direction, z))
+        with gradients(), plain_attention():
+            return self._frobenius(self._along(direction))
 
-    def _frobenius(self, transposed: Callable[[Tensor], list[Tensor]], draws: int = 16) -> float:
-        """||A||_F: E ||A^T z||^2 over normal z is its square."""
-        values, draw, total = self.values(), normals(0), 0.0
+    def _frobenius(self, outputs: Tensor, draws: int = 16) -> float:
+        """||A||_F, A the derivative of outputs: E ||A^T z||^2 over normal z is its square."""
+        draw, total = normals(0), 0.0
         for _ in range(draws):
-            total += _norm(transposed(draw(values.shape, values))) ** 2
+            z = draw(outputs.shape, outputs)
+            total += _norm(self._gradient(outputs, z, keep=True)) ** 2
         return math.sqrt(total / draws)
 
 

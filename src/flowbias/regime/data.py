@@ -16,7 +16,7 @@ integer (a class, a word).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.ground.arguments import InputError, as_array, as_reals, depth_inside, shown
+from flowbias.ground.arguments import InputError, as_array, as_reals, depth_inside, shown, takes
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.network import (
@@ -47,14 +47,17 @@ def read_practice(modules: Sequence[Any], x: Any, y: Any) -> tuple[list[Any], An
     """Modules of one architecture with x and y, as tensors where they were something else."""
     torch = require_torch()
     plain = torch.Tensor | Mapping | list | tuple | np.ndarray | str
+    single = [_in_single(module) for module in modules]
     if not isinstance(x, plain) and isinstance(x, Iterable):
+        batches, given = x, y
         x, y = _joined(x, y)
+        if given is not None:
+            _require_labels_beside(batches, x, single[0])
     names: tuple[str, ...] | None = None
     if isinstance(x, Mapping):
         y = next((x[name] for name in LABELS if name in x), None) if y is None else y
         inputs = {name: part for name, part in x.items() if name not in LABELS}
         names, x = tuple(inputs), tuple(inputs.values())
-    single = [_in_single(module) for module in modules]
     if names is not None or _returns_more(single[0], x):
         single = [_adapted()(module, names) for module in single]
     return single, x, y
@@ -90,6 +93,39 @@ def _joined(batches: Any, y: Any, most: int = 256) -> tuple[Any, Any]:
     if y is not None or len(parts) == 1:
         return tuple(parts), y
     return (parts[0] if len(parts) == 2 else tuple(parts[:-1])), parts[-1]
+
+
+def _require_labels_beside(batches: Any, x: Any, module: Any) -> None:
+    """Refuse labels beside batches that bring theirs, or come in an order of their own."""
+    if not _in_order(batches):
+        raise InputError(
+            "y: must come with the batches of a DataLoader that is not in the order of its dataset "
+            "(shuffle=True, or a sampler), got labels beside it. Put them into the dataset, or "
+            "pass shuffle=False."
+        )
+    if isinstance(x, Mapping):
+        more = [name for name in LABELS if name in x]
+    else:
+        parts = x if isinstance(x, tuple) else (x,)
+        fits = not isinstance(module, require_torch().nn.Module)  # refused later, by its name
+        more = [] if fits or takes(module.forward, len(parts)) else ["the last of their parts"]
+    if more:
+        raise InputError(
+            f"y: must not be passed beside batches that bring labels, got both ({more[0]} and y). "
+            "Leave y out, or pass a DataLoader of the inputs alone."
+        )
+
+
+def _in_order(batches: Any) -> bool:
+    """Whether a loader goes through its dataset from first to last, as far as it says."""
+    data = require_torch().utils.data
+    if not isinstance(batches, data.DataLoader) or isinstance(
+        batches.dataset, data.IterableDataset
+    ):
+        return True
+    own = batches.batch_sampler
+    drawn = own.sampler if type(own) is data.BatchSampler else own or batches.sampler
+    return isinstance(drawn, data.SequentialSampler)
 
 
 def _in_single(module: Any) -> Any:
@@ -313,10 +349,21 @@ def loaded(before: Any, after: Any) -> Any:
 def _loaded(module: Any, state: Any) -> Any:
     with gradients(on=False):
         try:
-            module.load_state_dict(state)
+            module.load_state_dict(_without_wrappers(state, module.state_dict().keys()))
         except RuntimeError as error:
             raise InputError(
                 f"after: must be a state dict of before, got another: "
                 f"{' '.join(str(error).split())} Pass module.state_dict() after training."
             ) from error
     return module
+
+
+def _without_wrappers(state: Any, own: Collection[str]) -> Any:
+    """By the module's own names, of a state dict of what compiles it or spreads it over devices."""
+    for _ in range(2):  # each may hold the other
+        for wrapper in ("_orig_mod.", "module."):
+            if not any(name in own for name in state) and all(
+                str(name).startswith(wrapper) for name in state
+            ):
+                state = {name.removeprefix(wrapper): value for name, value in state.items()}
+    return state

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flowbias.ground.arguments import InputError, as_float
+from flowbias.ground.arguments import InputError, as_array, as_float
 from flowbias.ground.progress import shown
 from flowbias.kernels.closed_form import declared_by
 from flowbias.kernels.compare import (
@@ -38,7 +38,13 @@ from flowbias.nets.settings import read_flag
 from flowbias.regime.data import Labels, evenly_spread, loaded, read_practice, read_targets
 from flowbias.regime.diagnosis import Diagnosis
 from flowbias.regime.measures import StepEffect, gaps, layer_movements, most_beyond, step_effect
-from flowbias.regime.points import ModulePair, Points, model_points, module_pair
+from flowbias.regime.points import (
+    ModulePair,
+    NetworkPoint,
+    Points,
+    model_points,
+    module_pair,
+)
 from flowbias.regime.thresholds import THRESHOLDS
 
 
@@ -194,10 +200,22 @@ def _within(
     return replace(_diagnosed(pair.points(), labels, few if hurried else wanted), hurried=hurried)
 
 
+def _sensitivity(point: NetworkPoint, kernel: Any) -> float:
+    """||theta|| ||J||_F, per sample: what rounding does to its outputs is about eps times this."""
+    gradients = float(np.mean(np.diagonal(as_array(kernel)).astype(np.float64)))
+    return float(np.linalg.norm(point.parameters()) * np.sqrt(gradients))
+
+
+def _moved(points: Points) -> bool:
+    """Whether any parameter did, although outputs may not show it."""
+    first, second = (point.parameters() for point in points)
+    return not np.array_equal(first, second)
+
+
 def _diagnosed(points: Points, labels: Labels | None, wanted: Wanted) -> Diagnosis:
     first, second = points
     start, end = (point.values["x"] for point in points)
-    if not np.any(start != end):
+    if not (np.any(start != end) or first.settled or _moved(points)):
         raise InputError(
             "after: must differ from before in its outputs on x, got the same. Copy the module "
             "ahead of training (copy.deepcopy), not by reference."
@@ -229,7 +247,7 @@ def _diagnosed(points: Points, labels: Labels | None, wanted: Wanted) -> Diagnos
         found = Diagnosis(
             samples=len(start),
             outputs=start.shape[1],
-            beyond=most_beyond(beyond) if weighted else None,
+            beyond=most_beyond(beyond, _sensitivity(first, before)) if weighted else None,
             kernel_change=change,
             kernel_alignment=alike,
             grad_distance=turned,

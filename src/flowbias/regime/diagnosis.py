@@ -81,6 +81,8 @@ class Diagnosis:
 
     def _reasons(self) -> Iterator[str]:
         lines, gaps, evidence = self.thresholds, self.gaps, self.evidence
+        if self.parameter_movement == 0.0:
+            yield "No parameter moved."
         if evidence.position is not None and gaps is not None and gaps.lean is not None:
             followed = "" if gaps.at_rest else " or more (it was not reached)"
             yield (

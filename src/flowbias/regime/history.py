@@ -220,8 +220,10 @@ class History:
 
     @property
     def _title(self) -> str:
+        count, listed = len(self.records), len(_some(self.records))
+        some = "" if listed == count else f" ({listed} of them listed)"
         return (
-            f"History: {len(self.records)} records over {self.steps} steps, {self.inputs} inputs, "
+            f"History: {count} records{some} over {self.steps} steps, {self.inputs} inputs, "
             f"{self.overhead:.1%} of the training time"
         )
 

@@ -59,10 +59,14 @@ class Beyond:
 
     share: float
     error: float
+    #: whether outputs changed by more than rounding
+    learned: bool = True
 
     @property
     def in_words(self) -> str:
         """The share in percent; above one the linearization went another way altogether."""
+        if not self.learned:
+            return "nothing was learned: outputs changed by no more than rounding"
         many = "all" if self.share >= 1.0 else f"{_percent(self.share)} (± {_percent(self.error)})"
         return f"{many} of what was learned is beyond the kernel of the start"
 
@@ -72,33 +76,40 @@ def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.01 or share == 0.0 else f"{100 * share:.2g}%"
 
 
-def beyond_kernel(start: FloatArray, end: FloatArray, linear: FloatArray) -> Beyond:
+def beyond_kernel(
+    start: FloatArray, end: FloatArray, linear: FloatArray, sensitivity: float = 0.0
+) -> Beyond:
     """From outputs (samples, outputs) at both points, and J_0 (theta_T - theta_0) between them.
 
     The error is that of a ratio of sums over independent inputs, to first order; for one input
-    nothing is known of it. What rounding makes of outputs that hardly moved is added to it.
+    nothing is known of it. What rounding makes of outputs that hardly moved is added to it; a share
+    that it could make alone counts as 0. `sensitivity` is how far, per sample, relative changes of
+    the parameters move the outputs, which may themselves cancel to nothing (an unbiased start).
 
     >>> half = beyond_kernel(np.zeros((2, 1)), np.ones((2, 1)), 0.5 * np.ones((2, 1)))
     >>> half.share, half.error < 1e-12
     (0.5, True)
     """
-    moved = end - start
+    moved, samples = end - start, len(end)
     rest, whole = ((part**2).sum(axis=1) for part in (moved - linear, moved))
     size = float(whole.sum())
-    if size == 0.0:
-        return Beyond(0.0, 0.0)
-    ratio, samples = float(rest.sum()) / size, len(rest)
+    rounding = np.finfo(end.dtype).eps * np.hypot(
+        float(np.linalg.norm(end)), np.sqrt(samples) * sensitivity
+    )
+    if np.sqrt(size) <= rounding:
+        return Beyond(0.0, 0.0, learned=False)
+    ratio, noise = float(rest.sum()) / size, float(rounding / np.sqrt(size))
     spread = float(np.linalg.norm(rest - ratio * whole)) / size if samples > 1 else np.inf
     spread *= np.sqrt(samples / max(samples - 1, 1))
     share = float(np.sqrt(ratio))
-    rounding = np.finfo(end.dtype).eps * float(np.linalg.norm(end)) / np.sqrt(size)
     error = spread / (2.0 * share) if share > 0.0 else 0.0
-    return Beyond(share, float(np.hypot(error, rounding)))
+    return Beyond(share if share > noise else 0.0, float(np.hypot(error, noise)))
 
 
-def most_beyond(outputs: Iterable[Sequence[FloatArray]]) -> Beyond:
+def most_beyond(outputs: Iterable[Sequence[FloatArray]], sensitivity: float = 0.0) -> Beyond:
     """On the training inputs or on new ones, where it is more: units may switch between them."""
-    return max((beyond_kernel(*given) for given in outputs), key=lambda beyond: beyond.share)
+    found = (beyond_kernel(start, end, linear, sensitivity) for start, end, linear in outputs)
+    return max(found, key=lambda beyond: (beyond.share, beyond.learned))
 
 
 @dataclass(frozen=True)
@@ -137,7 +148,8 @@ def layer_movements(points: Any) -> dict[str, LayerMovement]:
             ]
             moved = float(sizes[0] / sizes[1]) if sizes[1] > 0.0 else float("inf")
             lost = float((trained - outputs(names)).norm())
-            found[layer] = LayerMovement(moved if sizes[0] > 0.0 else 0.0, lost / learned)
+            carries = lost / learned if learned > 0.0 else 0.0
+            found[layer] = LayerMovement(moved if sizes[0] > 0.0 else 0.0, carries)
     return found
 
 
@@ -278,7 +290,7 @@ def gaps(points: Points, kernel: FloatArray, labels: Labels | None, lean: bool |
     start_new, end_new = (point.values["x_new"].reshape(-1) for point in points)
     sizes = [float(np.linalg.norm(part)) for part in (end_new - start_new, end_new)]
     # By the smaller of the two: a start may be far larger than what training makes of it.
-    unit = min(size for size in sizes if size > 0.0)
+    unit = min((size for size in sizes if size > 0.0), default=1.0)
     duals = [squared_loss_dual(kernel, end - start)]
     if labels is not None:
         duals.append(_dual_of_labels(kernel, start, end, labels))

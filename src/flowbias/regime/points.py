@@ -64,6 +64,8 @@ class NetworkPoint(Adjustable):
     rich_is_lean: bool = True
     #: whether weights were drawn: a wide start may be known by its Gram matrix alone
     weighted: bool = True
+    #: whether running statistics were others at the two points, and made the same
+    settled: bool = False
 
     @abstractmethod
     def kernels(self, full: bool) -> tuple[Any, FloatArray | None]:
@@ -392,6 +394,8 @@ class ModulePair:
     #: samples and outputs on x
     shape: tuple[int, int]
     max_memory: int | str
+    #: as that of a point
+    settled: bool
 
     @property
     def counts(self) -> dict[str, int]:
@@ -406,6 +410,7 @@ class ModulePair:
         first, second = (
             ModulePoint(network, dtype, some, self.max_memory) for network, dtype in self.networks
         )
+        first.settled = self.settled
         return first, second
 
 
@@ -421,7 +426,8 @@ def module_pair(before: Any, after: Any, x: Any, new: Any, max_memory: int | str
     # Parameters that the caller goes on training must not move ours.
     first = Network.read(copied_in_double(given[0].module))
     second = Network.read(copied_in_double(given[1].module))
-    if share_statistics(first.module, second.module):
+    settled = share_statistics(first.module, second.module)
+    if settled:
         warnings.warn(
             "running statistics (BatchNorm) differ between before and after: those of after are "
             "used for both, so that only parameters count as learned",
@@ -431,4 +437,4 @@ def module_pair(before: Any, after: Any, x: Any, new: Any, max_memory: int | str
     x = first.cast_inputs("x", x)
     shape = len(x[0]), outputs_of_each(first, "x", x)
     new = fresh_tensors(x) if new is None else first.cast_inputs("x_new", new)
-    return ModulePair(networks, {"x": x, "x_new": new}, shape, max_memory)
+    return ModulePair(networks, {"x": x, "x_new": new}, shape, max_memory, settled)

@@ -22,6 +22,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,8 @@ class Prediction:
 
     feature_change      ||D^2 f[delta]|| / ||D f||, delta the linearized way to the labels
     lazy_gap            distance from the linearization after that way, in function space
-    kappa               ||f_0 - y|| ||D^2 f|| / ||D f||^2 (Chizat et al.), None where left out
+    kappa               ||f_0 - y|| ||D^2 f|| / ||D f||^2 (Chizat et al.), by power iterations when
+                        it is first asked for, None where left out
     parameter_movement  ||delta|| / ||theta_0||
     degree              D if the module is D-homogeneous in its parameters, else None
     output_share        ||f_0|| / ||y - f_0||: 0 for an unbiased start
@@ -73,12 +75,17 @@ class Prediction:
 
     feature_change: float
     lazy_gap: float
-    kappa: float | None
     parameter_movement: float
     degree: float | None
     output_share: float
     thresholds: Thresholds
     _at_factor: Callable[[float], Outlook]
+    _bound: Callable[[], float] | None
+
+    @cached_property
+    def kappa(self) -> float | None:
+        """Chizat's criterion: it takes longer than everything else, and does not decide."""
+        return None if self._bound is None else self._bound()
 
     @property
     def verdict(self) -> Verdict:
@@ -149,7 +156,8 @@ class Prediction:
         return {
             "feature change": self.feature_change,
             "lazy gap": self.lazy_gap,
-            "kappa": self.kappa,
+            # Printing computes nothing.
+            "kappa": vars(self).get("kappa"),
             "parameter movement": self.parameter_movement,
             "degree": self.degree,
             "output share": self.output_share,
@@ -181,8 +189,8 @@ def predict(
     x : inputs, as for `diagnose`
     y : one number per sample and output, or integer classes (taken one-hot); may come with x where
         that is a DataLoader
-    kappa : whether Chizat's criterion is computed, which takes power iterations of its own and does
-        not decide
+    kappa : whether Chizat's criterion is wanted: it is computed when `prediction.kappa` is first
+        asked for, and does not decide
     max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
 
     Returns
@@ -214,20 +222,21 @@ def _predicted(
     def at_factor(factor: float) -> Outlook:
         return outlook(_scaled(curvature.network.module, factor), inputs, y, max_memory)
 
+    def bound() -> float:
+        with gradients():  # whatever mode it is asked for in
+            missing = _read_targets(y, curvature.values()) - curvature.values()
+            return float(missing.norm()) * curvature.second_norm() / curvature.first_norm() ** 2
+
     now = at_factor(1.0)
-    bound = None
-    if kappa:
-        missing = _read_targets(y, curvature.values()) - curvature.values()
-        bound = float(missing.norm()) * curvature.second_norm() / curvature.first_norm() ** 2
     return Prediction(
         feature_change=now.feature_change,
         lazy_gap=now.lazy_gap,
-        kappa=bound,
         parameter_movement=now.parameter_movement,
         degree=_degree(curvature.network.module, inputs),
         output_share=now.output / now.residual,
         thresholds=THRESHOLDS,
         _at_factor=at_factor,
+        _bound=bound if kappa else None,
     )
 
 

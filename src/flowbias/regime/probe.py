@@ -153,7 +153,8 @@ class Probe:
         if self.combinations == 1:
             values = [[np.concatenate(parts) for parts in zip(*values, strict=True)]]
         turned = distance_from_products(*(as_array(part).astype(np.float64) for part in products))
-        beyond = most_beyond(values)
+        # What rounding does to outputs goes with these, not with outputs alone, which may cancel.
+        beyond = most_beyond(values, self._size * float(start.own.mean()) ** 0.5)
         return Record(
             step=step,
             seconds=seconds,
