@@ -32,7 +32,7 @@ def sparse(seed, n, d, k, mean=0.0, equal=False):
     return X, X @ w
 
 
-#: Data and scales that stall from a cold start.
+#: Data and scales that stall from a cold start, in the rounding of one processor or another.
 STALLS = [
     (sparse(696575915, 21, 25, 9, mean=0.5, equal=True), 1.2712060220761376e-11),
     (sparse(153109323, 15, 27, 6, mean=0.5, equal=True), 7.751167297299215e-09),
@@ -60,10 +60,9 @@ def cold(model, X, y, tol=1e-10):
 def test_a_stall_is_cured_in_balls(case):
     (X, y), scale = STALLS[case]
     model = fb.DiagonalNet(depth=2, scale=scale)
-    assert not cold(model, X, y).certificate.ok
     found = fb.limit(model, X, y)
-    assert found.route.endswith((IN_BALLS, DESCENDED))
     assert found.certificate.ok
+    assert found.route.endswith((IN_BALLS, DESCENDED)) or cold(model, X, y).certificate.ok
 
 
 @pytest.mark.usefixtures("too_large_for_balls")
@@ -71,9 +70,8 @@ def test_a_stall_is_cured_in_balls(case):
 def test_a_stall_is_cured(case):
     (X, y), scale = STALLS[case]
     model = fb.DiagonalNet(depth=2, scale=scale)
-    assert not cold(model, X, y).certificate.ok
     found = fb.limit(model, X, y)
-    assert found.route.endswith(DESCENDED)
+    assert found.route.endswith(DESCENDED) or cold(model, X, y).certificate.ok
     proof = fb.certify(X, y, found.w, found.dual, model.potential, model.shift, tol=1e-10)
     assert proof.ok
     # At scale zero the l1 norm is least. The bending term is 1 / log(1 / scale^2) beside it.
