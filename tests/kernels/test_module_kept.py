@@ -230,7 +230,7 @@ def test_each_block_is_held_to_independent_samples():
         footprint = TangentMap(module, x).plan.footprint
     blocks_of_eight = int(2.2 * footprint.cell(8, 2) / footprint.share_of_cells)
     for budget in (blocks_of_eight, "1GiB"):
-        with pytest.raises(InputError, match=r"one batch than in another .sample (9|1\d) of"):
+        with pytest.raises(InputError, match=r"alone than among others .sample (9|1\d) of"):
             tangent_kernel(module, x, max_memory=budget)
 
 

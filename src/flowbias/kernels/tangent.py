@@ -171,7 +171,7 @@ class TangentMap:
         self._plan: Plan | None = None
         self._by_vmap: bool | None = None
         self._adjoint = False
-        #: by block, what its samples gave in other company when they were last asked
+        #: by block, what its samples gave alone when they were last asked
         self._own: dict[tuple[int, int], Tensor] = {}
 
     @property
@@ -305,9 +305,9 @@ class TangentMap:
             yield rows, outputs
 
     def _require_own_outputs(self, part: Inputs, first: int, among: Tensor) -> None:
-        """Refuse samples that give other outputs in this batch than in other company.
+        """Refuse samples that give other outputs in this batch than alone.
 
-        What they give there is kept, and asked for again where parameters have moved them since.
+        What they give alone is kept, and asked for again where parameters have moved them since.
         """
         trial, block = self.plan.trial, (first, len(among))
         if len(among) > 1 and not (block in self._own and trial.agree(self._own[block], among)):

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 from flowbias.ground.arguments import InputError
@@ -214,35 +213,29 @@ class Trial:
             return record(self.network, repeated)
 
     def require_own_outputs(self, inputs: Inputs, first: int, among: Tensor) -> Tensor:
-        """What samples give in other company; refuses those that give another output in this batch.
+        """What samples give alone; refuses those that give another output in this batch.
 
         Outputs that are equal beside their own size need no derivative to be told so. Where they
         cancel, the sample that changes most is asked what rounding does to it: once per batch.
         """
-        own = self._elsewhere(inputs)
+        own = self._alone(inputs)
         if not self.agree(own, among):
             sample = int(((among.detach() - own) @ self.combination).abs().argmax())
             alone, place = tuple(part[sample : sample + 1] for part in inputs), first + sample
             _, gradient = gradient_alone(self.network, alone, self.combination, self.name, place)
             size = self._sensitivity(own[sample], gradient, place)
-            reason = "gives a sample another output in one batch than in another"
+            reason = "gives a sample another output alone than among others"
             self._require_equal(own[sample], among[sample].detach(), size, place, reason)
         return own
 
-    def _elsewhere(self, inputs: Inputs) -> Tensor:
-        """Outputs of the samples last to first: one alone, the next two, the next four, and so on.
-
-        Whoever comes first, or last, is served otherwise in this order; whatever depends on who is
-        there, or on how many, is another in these parts.
-        """
-        torch, count = require_torch(), len(inputs[0])
-        ends = [min(2**i - 1, count) for i in range(count.bit_length() + 1)]
-        backwards = tuple(part.flip(0) for part in inputs)
-        parts = [
-            self.network.outputs(tuple(part[start:end] for part in backwards)).detach()
-            for start, end in pairwise(ends)
-        ]
-        return torch.cat(parts).flip(0)
+    def _alone(self, inputs: Inputs) -> Tensor:
+        """Outputs of the samples one by one: what each is, whatever stands beside it."""
+        with gradients(on=False):
+            parts = [
+                self.network.outputs(tuple(part[place : place + 1] for part in inputs))
+                for place in range(len(inputs[0]))
+            ]
+        return require_torch().cat(parts)
 
     def agree(self, values: Tensor, others: Tensor) -> bool:
         """Whether samples have these outputs or those, up to half of the digits."""
