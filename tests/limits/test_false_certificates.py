@@ -1,5 +1,7 @@
 """Answers that small residuals would certify, and that are wrong: each is right now, or refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse.linalg
@@ -423,3 +425,9 @@ def test_what_vanishes_without_a_choice_has_numbers_all_the_same(y):
     assert found.w == [0.0]
     proof = found.certificate
     assert np.isfinite([*found.dual, proof.feasibility, proof.stationarity, proof.gap]).all()
+
+
+def test_a_refusal_without_a_measure_that_is_too_large_ends_with_its_reason():
+    found = fb.limit(fb.DiagonalNet(2, 0.1), [[1.0, 2.0]], [1.0])
+    refused = replace(found, status=fb.Status.STALLED, route="rows are lost")
+    assert refused.message.endswith("(rows are lost)")
